@@ -1,0 +1,68 @@
+"""From a split to optimiser windows: which examples form step t, on which process, in which micro-batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from dsgd.data import Split
+from dsgd.methods.contracts import Batch, Step, Window
+
+if TYPE_CHECKING:
+    from dsgd.config.schema import Config, Trainer
+
+IGNORED = -100
+
+
+def steps_per_epoch(examples: int, trainer: Trainer) -> int:
+    """Optimiser steps of one epoch, the last, partial window included."""
+    return math.ceil(examples / window_size(trainer))
+
+
+def total_steps(examples: int, config: Config) -> int:
+    """T: optimiser steps of the whole run."""
+    trainer = config.trainer
+    steps = trainer.max_steps or trainer.epochs * steps_per_epoch(examples, trainer)
+    return min(steps, config.debug.max_steps or steps)
+
+
+def window_size(trainer: Trainer) -> int:
+    """Examples of one full optimiser step over all micro-batches and processes."""
+    return trainer.batch_size * trainer.accumulation * trainer.processes
+
+
+def windows(split: Split, trainer: Trainer, seed: int, total: int, first: int = 1, rank: int = 0) -> Iterator[Window]:
+    """This process's windows for steps ``first`` to ``total``.
+
+    Every process draws the same order from ``seed``; epoch e has its own permutation, so that a resumed run needs to
+    replay nothing. ``Window.size`` counts the valid labels of all processes.
+    """
+    per_epoch, size = steps_per_epoch(len(split), trainer), window_size(trainer)
+    for number in range(first, total + 1):
+        epoch, position = divmod(number - 1, per_epoch)
+        rows = _epoch_order(len(split), seed, epoch)[position * size : (position + 1) * size]
+        valid = int((split.labels[rows] != IGNORED).sum())
+        yield Window(_micro_batches(split, rows[rank :: trainer.processes], rows, trainer), valid, Step(number, total))
+
+
+def evaluation_batches(split: Split, batch_size: int, rank: int = 0, processes: int = 1) -> Iterator[np.ndarray]:
+    """Row numbers of this process's evaluation batches, sorted by length so that little is padding."""
+    order = np.argsort(split.lengths, kind="stable")[rank::processes]
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]
+
+
+def _epoch_order(examples: int, seed: int, epoch: int) -> np.ndarray:
+    return np.random.default_rng([seed, epoch]).permutation(examples)
+
+
+def _micro_batches(split: Split, mine: np.ndarray, rows: np.ndarray, trainer: Trainer) -> list[Batch]:
+    if len(mine) == 0:  # fewer examples than processes: take part in the exchange of gradients with an ignored one
+        batch = split.batch(rows[:1])
+        return [Batch(batch.inputs, torch.full_like(batch.labels, IGNORED))]
+    size = trainer.batch_size
+    return [split.batch(mine[start : start + size]) for start in range(0, len(mine), size)]

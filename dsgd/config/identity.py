@@ -1,0 +1,159 @@
+"""What a run is called: its ``id``, its table cell and its method label. Torch-free and pure.
+
+``id`` hashes the keys whose value differs from the dataclass default, with the model, the task and the seed. Keys that
+no chosen slot reads are left out, so that ``method=fft schedule.tau=0.5`` is ``method=fft``; and the preset's name is
+left out, so that ``method=fft loss=dsgd`` is ``method=dsgd``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+from dsgd.config.schema import PARTS, SLOTS, Config, ImbalanceKind, Loss, ScheduleName
+
+#: Raised when the meaning of a key changes, so that old runs are not taken for new ones.
+SCHEMA_VERSION = 1
+
+#: Prefixes of keys that never change a run's numbers, or that reach it only through another key.
+ASIDE = (
+    "method",
+    "tracking",
+    "diagnostics",
+    "evaluation",  # thresholds are applied to stored predictions
+    "data",
+    "results_dir",
+    "force",
+    "debug.name",
+    "model.recipe",  # read through trainer.*
+    "task.recipe",
+    "task.package",
+    "trainer.clip",  # read through transform.clip
+    "runtime.device",  # resolved device, precision and threads are recorded in environment.json instead
+    "runtime.threads",
+    "runtime.isolate",
+    "runtime.timeout",
+    "runtime.progress",
+    "runtime.log_every",
+    "runtime.eval_batch_size",
+    "runtime.checkpoint_every",
+    "runtime.keep_checkpoint",
+)
+
+Keys = dict[str, Any]
+
+
+def run_id(config: Config) -> str:
+    """The run's name by content: ten hexadecimal digits."""
+    return _digest(changed_keys(config))
+
+
+def cell_id(config: Config) -> str:
+    """The same without ``seed`` and ``seeds.*``: the runs of one entry of a table share it."""
+    return _digest({key: value for key, value in changed_keys(config).items() if not _under(key, ("seed", "seeds"))})
+
+
+def changed_keys(config: Config) -> Keys:
+    """The identity itself: model, task, seed, and every read key that differs from its dataclass default."""
+    default = dict(_leaves(_defaults_of(config)))
+    changed = {key: value for key, value in identity_keys(config).items() if value != default.get(key)}
+    return {"model.name": config.model.name, "task.name": config.task.name, "seed": config.seed, **changed}
+
+
+def identity_keys(config: Config) -> Keys:
+    """All keys that the run's numbers depend on, with their values in plain types."""
+    unread = ASIDE + _unread(config)
+    return {key: value for key, value in _leaves(config) if not _under(key, unread)}
+
+
+def method_label(config: Config, baseline: Config, slots: dict[str, str]) -> str:
+    """Preset, changed slots and changed keys: ``dsgd``, ``dsgd+lora``, ``dsgd[tau=0.5]``, ``fft[debug=tiny]``.
+
+    ``slots`` is what :func:`changed_slots` gives; ``baseline`` is the preset composed with the same model, task and
+    ``debug`` and with those slots, and otherwise untouched.
+    """
+    keys, usual = identity_keys(config), identity_keys(baseline)
+    names = _short_names([*keys, *usual])
+    settings = [f"debug={config.debug.name}"] if config.debug.name != "none" else []
+    for key, value in keys.items():
+        if value != usual.get(key) and not _under(key, ("seed", "seeds")):
+            settings.append(f"{names[key]}={_plain_text(value)}")
+    added = "".join(f"+{name}" for name in slots.values())
+    return config.method.name + added + (f"[{','.join(settings)}]" if settings else "")
+
+
+def changed_slots(config: Config, preset: Config) -> dict[str, str]:
+    """Slot to part name where the run fills a slot otherwise than its preset does."""
+    return {
+        slot: getattr(config, slot).name
+        for slot in SLOTS
+        if getattr(config, slot).name != getattr(preset, slot).name
+    }
+
+
+def _unread(config: Config) -> tuple[str, ...]:
+    """Prefixes that the chosen slots, or the other keys, make irrelevant."""
+    unread: list[str] = []
+    if not (isinstance(config.loss, Loss) and config.loss.reads_schedule):
+        unread.append("schedule")
+    unread.append("schedule.tau" if config.schedule.name is ScheduleName.static else "schedule.gamma")
+    if config.task.imbalance.kind is ImbalanceKind.none:
+        unread += ["task.imbalance", "seeds.subset"]
+    elif config.seeds.subset is not None:
+        unread.append("task.imbalance.subset_seed")
+    if config.trainer.max_steps is not None:
+        unread.append("trainer.epochs")
+    if config.debug.examples is None:
+        unread.append("debug.full_evaluation")
+    return tuple(unread)
+
+
+def _defaults_of(config: Config) -> Config:
+    """A config of dataclass defaults, with the parts that the slots fall back to."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(Config):
+        value = getattr(config, field.name)
+        if field.name in PARTS:
+            # Inside the chosen part, its own defaults are the reference; its name is compared with the slot's default.
+            values[field.name] = dataclasses.replace(type(value)(), name=PARTS[field.name][0]().name)
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            values[field.name] = type(value)()
+        else:
+            values[field.name] = field.default
+    return Config(**values)
+
+
+def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for field in dataclasses.fields(node):
+        key, value = prefix + field.name, getattr(node, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _leaves(value, key + ".")
+        else:
+            yield key, value.value if isinstance(value, Enum) else value
+
+
+def _under(key: str, prefixes: tuple[str, ...]) -> bool:
+    return any(key == prefix or key.startswith(prefix + ".") for prefix in prefixes)
+
+
+def _short_names(keys: list[str]) -> dict[str, str]:
+    """Each key's last word, or its last two where another key ends alike; a part's ``name`` goes by its slot."""
+    last = {key: key.rsplit(".", 1)[-1] for key in dict.fromkeys(keys)}
+    words = list(last.values())
+    short = {key: word if words.count(word) == 1 else ".".join(key.split(".")[-2:]) for key, word in last.items()}
+    return {key: key.rsplit(".", 1)[0] if key.endswith(".name") else name for key, name in short.items()}
+
+
+def _plain_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _digest(keys: Keys) -> str:
+    text = json.dumps({"schema_version": SCHEMA_VERSION, **keys}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]

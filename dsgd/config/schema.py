@@ -1,0 +1,427 @@
+"""The dataclasses under every YAML of ``conf/``: names, types, defaults and allowed ranges.
+
+Torch-free. A field's default is the reference point of a run's identity (see ``identity.py``): a key enters the
+identity only where its value differs from the default written here, so adding a key never orphans finished runs.
+The method parts' dataclasses live here and not beside the parts, because composing must not import torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """A field's range: a test and the words that say it."""
+
+    accepts: Callable[[Any], bool]
+    text: str
+
+
+def _ranged(default: Any, accepts: Callable[[Any], bool], text: str) -> Any:
+    return field(default=default, metadata={"allowed": Allowed(accepts, text)})
+
+
+def within(default: Any, low: float, high: float) -> Any:
+    """A number in the closed interval [low, high]."""
+    return _ranged(default, lambda value: low <= value <= high, f"a number in [{low:g}, {high:g}]")
+
+
+def fraction(default: Any) -> Any:
+    """A number in the half-open interval [0, 1)."""
+    return _ranged(default, lambda value: 0 <= value < 1, "a number in [0, 1)")
+
+
+def positive(default: Any) -> Any:
+    """A number above zero."""
+    return _ranged(default, lambda value: value > 0, "a number above 0")
+
+
+def at_least(default: Any, low: float) -> Any:
+    """A number not below ``low``."""
+    return _ranged(default, lambda value: value >= low, f"a number of at least {low:g}")
+
+
+# --- model and task -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class ModelRecipe:
+    """What the trainer uses with this model unless ``trainer.*`` says otherwise."""
+
+    lr: float = positive(2e-5)
+    batch_size: int = at_least(20, 1)
+    weight_decay: float = at_least(0.01, 0)
+    beta1: float = fraction(0.9)
+    beta2: float = fraction(0.999)
+    eps: float = positive(1e-8)
+
+
+@dataclass
+class Model:
+    """A pretrained model with a fresh classification head."""
+
+    name: str = MISSING
+    package: str | None = None  # weights that ship inside an installed Python package
+    path: str | None = None  # a local folder; inside `package` where that is set
+    hub_id: str | None = None
+    revision: str | None = None
+    sha256: str | None = None  # of model.safetensors; checked where given
+    layers: int | None = at_least(None, 1)  # keep only the first k transformer blocks; null = all
+    freeze_embeddings: bool = False
+    dropout: float | None = fraction(None)  # every dropout of the model; null = the checkpoint's own
+    recipe: ModelRecipe = field(default_factory=ModelRecipe)
+
+
+class ImbalanceKind(Enum):
+    """How the training classes are thinned out (METHODS: imbalanced CIFAR, LDAM's algorithm)."""
+
+    none = "none"
+    longtail = "longtail"
+    step = "step"
+
+
+@dataclass
+class Imbalance:
+    """The imbalanced subset of the training split."""
+
+    kind: ImbalanceKind = ImbalanceKind.none
+    factor: float = _ranged(1.0, lambda value: 0 < value <= 1, "a number in (0, 1]")
+    subset_seed: int = at_least(0, 0)
+
+
+@dataclass
+class TaskRecipe:
+    """What the trainer uses with this task unless ``trainer.*`` says otherwise."""
+
+    epochs: int = at_least(3, 1)
+
+
+@dataclass
+class Task:
+    """A labelled data set and how it is turned into model inputs."""
+
+    name: str = MISSING
+    package: str | None = None  # data that ship inside an installed Python package
+    max_length: int = at_least(128, 4)  # tokens
+    imbalance: Imbalance = field(default_factory=Imbalance)
+    recipe: TaskRecipe = field(default_factory=TaskRecipe)
+
+
+# --- the slots of a method ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Part:
+    """What fills one slot; ``name`` is the file's name in ``conf/<slot>/`` and ``dsgd/methods/<slot>/``."""
+
+    name: str = MISSING
+
+
+@dataclass
+class Loss(Part):
+    """Per-example losses and their weights."""
+
+    reads_schedule: ClassVar[bool] = False
+    label_smoothing: float = fraction(0.0)
+
+    def needs_whole_window(self) -> bool:
+        """Whether the weights depend on all examples of the optimiser window, so that it cannot be split."""
+        return False
+
+
+@dataclass
+class CrossEntropy(Loss):
+    """Plain mean cross-entropy: full fine-tuning."""
+
+    name: str = "cross_entropy"
+
+
+class Ties(Enum):
+    """Whether an example whose true class shares the highest logit counts as wrong or goes by ``argmax``."""
+
+    wrong = "wrong"
+    argmax = "argmax"
+
+
+class Normalization(Enum):
+    """``full_m`` is the method; the other two are ablations that change the step size."""
+
+    full_m = "full_m"
+    sum_w = "sum_w"
+    per_group = "per_group"
+
+
+@dataclass
+class DSGD(Loss):
+    """Dynamic scaled gradient descent."""
+
+    reads_schedule: ClassVar[bool] = True
+    name: str = "dsgd"
+    ties: Ties = Ties.wrong
+    normalization: Normalization = Normalization.full_m
+
+    def needs_whole_window(self) -> bool:
+        """The ablations divide by sums over the whole window."""
+        return self.normalization is not Normalization.full_m
+
+
+class ScheduleName(Enum):
+    """The shapes of γ_t."""
+
+    linear = "linear"
+    descending = "descending"
+    cosine = "cosine"
+    static = "static"
+
+
+@dataclass
+class Schedule:
+    """γ_t over the optimiser steps; ``tau`` scales the moving shapes, ``gamma`` is the static value."""
+
+    name: ScheduleName = ScheduleName.linear
+    tau: float = within(1.0, 0, 1)
+    gamma: float = within(1.0, 0, 1)
+
+
+@dataclass
+class NoInitialization(Part):
+    """The weights stay as loaded."""
+
+    name: str = "none"
+
+
+@dataclass
+class Full(Part):
+    """All parameters train: full fine-tuning."""
+
+    name: str = "full"
+
+
+@dataclass
+class Plain(Part):
+    """One backward pass."""
+
+    name: str = "plain"
+
+
+@dataclass
+class Clip(Part):
+    """Clip the global gradient norm; 0 = never."""
+
+    name: str = "clip"
+    clip: float = at_least(1.0, 0)
+
+
+@dataclass
+class NoRegularizer(Part):
+    """Nothing is added to the loss."""
+
+    name: str = "none"
+
+
+@dataclass
+class Last(Part):
+    """The weights after the last step are evaluated."""
+
+    name: str = "last"
+
+
+@dataclass
+class Method:
+    """The preset's label; never part of a run's identity, which is the slots themselves."""
+
+    name: str = MISSING
+    paper: str | None = None  # where the paper reports it
+
+
+# --- around the method ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Trainer:
+    """The optimiser and its clock."""
+
+    lr: float = positive(2e-5)
+    epochs: int = at_least(3, 1)
+    max_steps: int | None = at_least(None, 1)  # optimiser steps; overrides epochs where set
+    batch_size: int = at_least(20, 1)  # examples per process and micro-batch
+    accumulation: int = at_least(1, 1)  # micro-batches per optimiser step
+    warmup: float = fraction(0.1)  # share of the steps
+    weight_decay: float = at_least(0.01, 0)
+    clip: float = at_least(1.0, 0)  # read by transform=clip; 0 = never
+    layer_decay: float = _ranged(1.0, lambda value: 0 < value <= 1, "a number in (0, 1]")
+    beta1: float = fraction(0.9)
+    beta2: float = fraction(0.999)
+    eps: float = positive(1e-8)
+    processes: int = at_least(1, 1)  # must equal the world size of `accelerate launch`
+    evaluate_every: int | None = at_least(None, 1)  # optimiser steps; null = at each epoch's end
+
+
+class Precision(Enum):
+    """Compute precision; parameters are always fp32."""
+
+    auto = "auto"
+    fp32 = "fp32"
+    bf16 = "bf16"
+
+
+class Progress(Enum):
+    """What a running training shows."""
+
+    auto = "auto"
+    bar = "bar"
+    lines = "lines"
+    none = "none"
+
+
+@dataclass
+class Runtime:
+    """Where and how a run executes."""
+
+    device: str = "auto"  # auto | cpu | cuda | cuda:N | mps
+    precision: Precision = Precision.auto
+    threads: int | None = at_least(None, 1)  # null = the machine's cores divided among the sweep's workers
+    isolate: bool = True  # each run in its own child process
+    timeout: float | None = positive(None)  # seconds of one run; null = none
+    progress: Progress = Progress.auto
+    log_every: int = at_least(10, 1)  # optimiser steps between two reads of the device's statistics
+    eval_batch_size: int = at_least(64, 1)
+    checkpoint_every: int | None = at_least(None, 1)  # optimiser steps between resume points; null = none
+    keep_checkpoint: bool = False  # leave the evaluated weights in checkpoint/
+
+
+class TrackingMode(Enum):
+    """``auto`` is online where an API key is set, else offline."""
+
+    auto = "auto"
+    online = "online"
+    offline = "offline"
+
+
+@dataclass
+class Tracking:
+    """The dashboard that mirrors the run folder."""
+
+    name: str = "wandb"  # wandb | none
+    mode: TrackingMode = TrackingMode.auto
+    project: str = "dsgd"
+    entity: str | None = None
+    tags: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Evaluation:
+    """Thresholds of a run's status (METHODS, run status); predictions are kept, so they can change later."""
+
+    near_tie: float = at_least(1e-3, 0)  # multiple choice: median |z1 - z0| below this is a collapse
+    mcc_sigmas: float = at_least(2.0, 0)  # degenerate: multi-class MCC <= this / sqrt(n_eval)
+    near_collapsed: float = within(0.98, 0, 1)  # largest predicted share from which the field is set
+
+
+@dataclass
+class Seeds:
+    """Random streams; null = derived from ``seed`` (``subset``: from ``task.imbalance.subset_seed``)."""
+
+    initialization: int | None = at_least(None, 0)
+    data_order: int | None = at_least(None, 0)
+    dropout: int | None = at_least(None, 0)
+    subset: int | None = at_least(None, 0)
+
+
+@dataclass
+class Debug:
+    """Shrinks any run."""
+
+    name: str = "none"
+    max_steps: int | None = at_least(None, 1)
+    examples: int | None = at_least(None, 1)  # of each split
+    full_evaluation: bool = False  # keep the whole evaluation split
+
+
+@dataclass
+class Diagnostics:
+    """Observers that never change a run."""
+
+    name: str = "none"
+
+
+@dataclass
+class Data:
+    """Where data sets are looked for."""
+
+    root: str | None = None  # a mirror folder with the hub's layout; null = the hub
+
+
+@dataclass
+class Config:
+    """One run, whole."""
+
+    model: Model = MISSING
+    task: Task = MISSING
+    loss: Loss = MISSING
+    schedule: Schedule = MISSING
+    initialization: Part = MISSING
+    adapter: Part = MISSING
+    gradient: Part = MISSING
+    transform: Part = MISSING
+    regularizer: Part = MISSING
+    averaging: Part = MISSING
+    method: Method = MISSING
+    diagnostics: Diagnostics = MISSING
+    trainer: Trainer = MISSING
+    runtime: Runtime = MISSING
+    tracking: Tracking = MISSING
+    debug: Debug = MISSING
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    data: Data = field(default_factory=Data)
+    seed: int = at_least(42, 0)
+    seeds: Seeds = field(default_factory=Seeds)
+    results_dir: str = "results"
+    force: bool = False
+
+
+#: The slots whose parts are method files, in the order of the training step.
+SLOTS = ("loss", "initialization", "adapter", "gradient", "transform", "regularizer", "averaging")
+
+#: Every part, by slot. ``conf/<slot>/<name>.yaml`` and ``dsgd/methods/<slot>/<name>.py`` carry the same name.
+PARTS: dict[str, tuple[type[Part], ...]] = {
+    "loss": (CrossEntropy, DSGD),
+    "initialization": (NoInitialization,),
+    "adapter": (Full,),
+    "gradient": (Plain,),
+    "transform": (Clip,),
+    "regularizer": (NoRegularizer,),
+    "averaging": (Last,),
+}
+
+#: The other groups that have one schema each.
+GROUPS: dict[str, type[Any]] = {
+    "model": Model,
+    "task": Task,
+    "schedule": Schedule,
+    "diagnostics": Diagnostics,
+    "trainer": Trainer,
+    "runtime": Runtime,
+    "tracking": Tracking,
+    "debug": Debug,
+}
+
+
+def register() -> None:
+    """Put every dataclass into Hydra's store under ``schema/``, where no group listing shows it."""
+    store = ConfigStore.instance()
+    store.store(group="schema", name="config", node=Config)
+    for group, node in GROUPS.items():
+        store.store(group="schema", name=group, node=node)
+    for slot, parts in PARTS.items():
+        for part in parts:
+            store.store(group=f"schema/{slot}", name=part().name, node=part)
+
+

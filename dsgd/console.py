@@ -1,0 +1,100 @@
+"""What a person sees of runs: a line as each ends, a folder at the end of one, a table at the end of a sweep."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from dsgd.config.compose import Run
+from dsgd.execution import Outcome
+from dsgd.runs import RunFolder, folder_of
+
+
+def say(text: str) -> None:
+    """One line on standard output, at once, so that workers' lines do not mix; of several ranks the first speaks."""
+    if os.environ.get("RANK", "0") == "0":
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+
+def ended(run: Run, outcome: Outcome) -> None:
+    """One line for a run that has just ended, was skipped, or trains elsewhere."""
+    folder = folder_of(run)
+    name = f"{run.config.model.name} {run.config.task.name} {run.label} seed {run.config.seed}"
+    say(f"{outcome:9} {name}: {_result(folder, outcome)}")
+
+
+def single(run: Run) -> int:
+    """Close a single run: the folder's path is the last line. Returns the exit code."""
+    folder = folder_of(run)
+    if folder.state == "failed":
+        say(f"details: {folder.path / 'error.txt'}")
+    say(str(folder.path))
+    return 0 if folder.state == "finished" else 1
+
+
+def sweep(runs: list[Run]) -> int:
+    """Close a sweep: a row a cell, then every run that failed. Returns the exit code."""
+    cells: dict[str, list[Run]] = {}
+    for run in runs:
+        cells.setdefault(run.cell_id, []).append(run)
+    say("")
+    for line in _table([_row(cell) for cell in cells.values()]):
+        say(line)
+    folders = [(run, folder_of(run)) for run in runs]
+    for run, folder in folders:
+        if folder.state == "running":
+            say(f"running elsewhere: {run.label} seed {run.config.seed}")
+    failed = [(run, folder) for run, folder in folders if folder.state in ("failed", "missing")]
+    for run, folder in failed:
+        say(f"failed: {run.label} seed {run.config.seed}: {folder.reason} ({folder.path / 'error.txt'})")
+    return 1 if failed else 0
+
+
+def _result(folder: RunFolder, outcome: Outcome) -> str:
+    if outcome == "failed":
+        return folder.reason
+    if outcome == "elsewhere":
+        return "another process trains it"
+    metrics = folder.metrics
+    return f"accuracy {metrics['accuracy']:.2%} ({metrics['status']}), {metrics['train_seconds']:.0f} s"
+
+
+def _row(runs: list[Run]) -> dict[str, str]:
+    """One cell of the paper's tables: accuracy in %, sample standard deviation, and what became of each run."""
+    folders = [folder_of(run) for run in runs]
+    finished = [folder.metrics for folder in folders if folder.state == "finished"]
+    config = runs[0].config
+    return {
+        "model": config.model.name,
+        "task": config.task.name,
+        "method": runs[0].label,
+        "accuracy": mean_and_std([100 * row["accuracy"] for row in finished]),
+        "n": f"{len(finished)}/{len(runs)}",
+        "collapsed": _count(finished, "collapsed"),
+        "degenerate": _count(finished, "degenerate"),
+        "failed": str(sum(folder.state in ("failed", "missing") for folder in folders)),
+    }
+
+
+def mean_and_std(values: list[float]) -> str:
+    """``mean ± sample standard deviation`` (ddof = 1), a dash for what cannot be computed."""
+    if not values:
+        return "—"
+    spread = f"{statistics.stdev(values):.2f}" if len(values) > 1 else "—"
+    return f"{statistics.mean(values):.2f} ± {spread}"
+
+
+def _count(rows: Iterable[dict[str, Any]], status: str) -> str:
+    return str(sum(row["status"] == status for row in rows))
+
+
+def _table(rows: list[dict[str, str]]) -> list[str]:
+    """Rows of equal keys as an aligned Markdown table."""
+    table = [list(rows[0]), *(list(row.values()) for row in rows)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    lines = ["| " + " | ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)) + " |" for row in table]
+    return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]

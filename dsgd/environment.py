@@ -1,0 +1,99 @@
+"""Where a run computes, and what is recorded about it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+
+if TYPE_CHECKING:
+    from dsgd.config.schema import Runtime
+
+PACKAGES = ("dsgd", "torch", "transformers", "accelerate", "datasets", "timm", "hydra-core", "numpy", "wandb")
+
+
+def make_accelerator(runtime: Runtime) -> Accelerator:
+    """Accelerate's device, precision and processes for this run.
+
+    CUDA runs ask for deterministic kernels, so that the same config gives the same numbers on the same machine.
+    """
+    device = _device(runtime.device)
+    if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cudnn.benchmark = False
+        if device.index is not None:
+            torch.cuda.set_device(device)
+    AcceleratorState._reset_state()  # an earlier run of this process may have had another precision
+    return Accelerator(cpu=device.type == "cpu", mixed_precision=_precision(runtime.precision.value, device))
+
+
+def describe_environment(accelerator: Accelerator, threads: int) -> dict[str, Any]:
+    """Versions, device, git state: what ``environment.json`` holds."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "device": _device_name(accelerator.device),
+        "processes": accelerator.num_processes,
+        "precision": accelerator.mixed_precision,
+        "threads": threads,
+        "cores": os.cpu_count(),
+        **git_state(),
+    }
+
+
+def git_state() -> dict[str, Any]:
+    """Commit and dirty flag of the checkout that the package runs from; nulls outside of one."""
+    commit = _git("rev-parse", "HEAD")
+    return {"git_commit": commit, "git_dirty": None if commit is None else bool(_git("status", "--porcelain"))}
+
+
+def cpu_has_amx() -> bool:
+    """Whether this CPU multiplies bf16 matrices in hardware (AMX), without which bf16 autocast is slower than fp32."""
+    try:
+        return "amx_bf16" in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+
+
+def _device(wanted: str) -> torch.device:
+    if wanted != "auto":
+        return torch.device(wanted)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _precision(wanted: str, device: torch.device) -> str:
+    """Accelerate's word for it: ``bf16`` (autocast) or ``no``."""
+    if wanted == "auto":
+        bf16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else device.type == "cpu" and cpu_has_amx()
+        return "bf16" if bf16 else "no"
+    return "no" if wanted == "fp32" else wanted
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type}: {platform.machine()}"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git(*arguments: str) -> str | None:
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

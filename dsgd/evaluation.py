@@ -1,0 +1,269 @@
+"""Predictions → metrics and the status of a run; torch-free, and everything heavier than numpy is imported late."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from dsgd.config.schema import Evaluation  # any object with its three attributes serves
+
+Status = Literal["successful", "degenerate", "collapsed"]
+
+_CLASSES_KEY = b"classes"  # in the parquet file's schema metadata
+
+
+class NonFinitePredictions(ArithmeticError):  # noqa: N818 - says what was found, as StopIteration does
+    """Some logits are NaN or infinite: the run failed, whatever argmax says."""
+
+    reason = "non-finite"
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a model says about the evaluation set; a row is an example, a column a class (or a choice).
+
+    Raises:
+        ValueError: no examples, shapes or dtypes other than those below, fewer than two classes or names that repeat,
+            or a label that is none of the K classes (the hub's unlabelled test splits carry -1).
+    """
+
+    index: npt.NDArray[np.int64]  # (n,), position of the example in its split
+    labels: npt.NDArray[np.int64]  # (n,), in [0, K)
+    scores: npt.NDArray[np.float32]  # (n, K), logits
+    classes: list[str]  # K distinct names
+
+    def __post_init__(self) -> None:
+        n, k = len(self.labels), len(self.classes)
+        _require("index", self.index, (n,), np.int64)
+        _require("labels", self.labels, (n,), np.int64)
+        _require("scores", self.scores, (n, k), np.float32)
+        if n == 0:
+            raise ValueError("predictions: no examples")
+        if k < 2:
+            raise ValueError(f"predictions: {k} class; softmax and margins need two")
+        if len(set(self.classes)) != k:
+            raise ValueError(f"predictions: class names repeat: {self.classes}")
+        if self.labels.min() < 0 or self.labels.max() >= k:
+            raise ValueError(f"predictions: labels span {self.labels.min()}..{self.labels.max()}, classes 0..{k - 1}")
+
+    @property
+    def predictions(self) -> npt.NDArray[np.int64]:
+        """Class of the highest logit, (n,); of several the first, and that of a NaN where there is one."""
+        return np.asarray(self.scores.argmax(axis=1), dtype=np.int64)
+
+    @property
+    def probabilities(self) -> npt.NDArray[np.float64]:
+        """Softmax of the logits, (n, K); NaN in rows whose highest logit is not finite."""
+        with np.errstate(invalid="ignore"):
+            shifted = self.scores.astype(np.float64) - self.scores.max(axis=1, keepdims=True)
+            exponentials = np.exp(shifted)
+            return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
+
+    def save(self, path: Path) -> None:
+        """Write a parquet file, whole or not at all.
+
+        Columns: ``index``, ``label``, ``prediction``, ``probability_<k>`` and ``logit_<k>`` for k = 0..K-1.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns = {"index": self.index, "label": self.labels, "prediction": self.predictions}
+        columns |= {f"probability_{k}": column for k, column in enumerate(self.probabilities.T)}
+        columns |= {f"logit_{k}": column for k, column in enumerate(self.scores.T)}
+        table = pa.table(columns).replace_schema_metadata({_CLASSES_KEY: json.dumps(self.classes)})
+        with _replacing(Path(path)) as temporary:
+            pq.write_table(table, temporary)
+
+    @classmethod
+    def load(cls, path: Path) -> Predictions:
+        """Read what ``save`` wrote; the logits come back bit by bit.
+
+        Raises:
+            ValueError: the file carries no class names, so it is no file of ours.
+        """
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(path)
+        metadata = table.schema.metadata or {}
+        if _CLASSES_KEY not in metadata:
+            raise ValueError(f"{path}: no class names in the schema metadata; not a predictions file")
+        classes = json.loads(metadata[_CLASSES_KEY])
+        scores = np.column_stack([table[f"logit_{k}"].to_numpy() for k in range(len(classes))])
+        return cls(table["index"].to_numpy(), table["label"].to_numpy(), scores, classes)
+
+
+def evaluate(predictions: Predictions, thresholds: Evaluation, multiple_choice: bool = False) -> dict[str, Any]:
+    """``metrics`` with ``status`` and ``near_collapsed``: all that a summary row says of the predictions.
+
+    Raises:
+        NonFinitePredictions: some row has a non-finite logit.
+    """
+    return {
+        **metrics(predictions, multiple_choice),
+        "status": status(predictions, thresholds, multiple_choice),
+        "near_collapsed": near_collapsed(predictions, thresholds),
+    }
+
+
+def metrics(predictions: Predictions, multiple_choice: bool = False) -> dict[str, Any]:
+    """Accuracy and its company, shares in [0, 1].
+
+    Args:
+        predictions: the whole evaluation set.
+        multiple_choice: adds ``median_margin``, the median of the best minus the second-best choice's score.
+
+    Returns:
+        ``accuracy``, ``mcc`` (0 for one predicted class), ``macro_f1`` (over classes that occur in labels or
+        predictions), ``recall_by_class`` (name → recall of the classes that have examples), ``majority_rate`` (of the
+        labels), ``predicted_share_max``, and the counts ``n_eval``, ``ties`` (the highest logit is shared) and
+        ``nonfinite`` (rows with a non-finite logit). Where ``nonfinite`` is not 0, argmax means nothing, and
+        whatever rests on the logits is NaN.
+    """
+    scores = {
+        "n_eval": len(predictions.labels),
+        "majority_rate": _majority(predictions) / len(predictions.labels),
+        "ties": _ties(predictions),
+        "nonfinite": _nonfinite(predictions),
+        **_class_scores(predictions),
+    }
+    if multiple_choice:
+        scores["median_margin"] = float("nan") if scores["nonfinite"] else _median_margin(predictions)
+    return scores
+
+
+def status(predictions: Predictions, thresholds: Evaluation, multiple_choice: bool = False) -> Status:
+    """What the model learned, not what the process did.
+
+    ``collapsed``: one class for every example; a scorer shared by all choices collapses to near-ties instead, so in
+    multiple choice also a median margin below ``thresholds.near_tie``. ``degenerate``: no better than the majority
+    class or, with more than two classes, a Matthews correlation within ``thresholds.mcc_sigmas`` of chance.
+
+    Raises:
+        NonFinitePredictions: some row has a non-finite logit.
+    """
+    _require_finite(predictions)
+    if _predicted_share_max(predictions) == 1.0:
+        return "collapsed"
+    if multiple_choice and _median_margin(predictions) < thresholds.near_tie:
+        return "collapsed"
+    if _correct(predictions) <= _majority(predictions):  # counts: k/n would compare rounded numbers
+        return "degenerate"
+    chance = thresholds.mcc_sigmas / np.sqrt(len(predictions.labels))
+    if len(predictions.classes) > 2 and _mcc(predictions) <= chance:
+        return "degenerate"
+    return "successful"
+
+
+def near_collapsed(predictions: Predictions, thresholds: Evaluation) -> bool:
+    """Whether one class takes at least ``thresholds.near_collapsed`` of the predictions: a field, not a status.
+
+    Raises:
+        NonFinitePredictions: some row has a non-finite logit.
+    """
+    _require_finite(predictions)
+    return _predicted_share_max(predictions) >= thresholds.near_collapsed
+
+
+def _class_scores(predictions: Predictions) -> dict[str, Any]:
+    """The metrics that rest on argmax; NaN where a logit is not finite."""
+    if _nonfinite(predictions):
+        undefined = dict.fromkeys(("accuracy", "mcc", "macro_f1", "predicted_share_max"), float("nan"))
+        return {**undefined, "recall_by_class": dict.fromkeys(_present(predictions).values(), float("nan"))}
+    return {
+        "accuracy": _correct(predictions) / len(predictions.labels),
+        "mcc": _mcc(predictions),
+        "macro_f1": _macro_f1(predictions),
+        "predicted_share_max": _predicted_share_max(predictions),
+        "recall_by_class": _recall_by_class(predictions),
+    }
+
+
+def _mcc(predictions: Predictions) -> float:
+    from sklearn.metrics import matthews_corrcoef
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # sklearn remarks on labels that are all alike; the 0 says it
+        return float(matthews_corrcoef(predictions.labels, predictions.predictions))
+
+
+def _macro_f1(predictions: Predictions) -> float:
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(predictions.labels, predictions.predictions, average="macro", zero_division=0))
+
+
+def _recall_by_class(predictions: Predictions) -> dict[str, float]:
+    from sklearn.metrics import recall_score
+
+    present = _present(predictions)
+    recall = recall_score(
+        predictions.labels, predictions.predictions, labels=list(present), average=None, zero_division=0
+    )
+    return dict(zip(present.values(), recall.tolist(), strict=True))
+
+
+def _present(predictions: Predictions) -> dict[int, str]:
+    """Number → name of the classes that have examples; the recall of the others is undefined."""
+    return {k: predictions.classes[k] for k in np.unique(predictions.labels).tolist()}
+
+
+def _correct(predictions: Predictions) -> int:
+    return int((predictions.predictions == predictions.labels).sum())
+
+
+def _majority(predictions: Predictions) -> int:
+    """Examples of the most frequent label."""
+    return int(np.bincount(predictions.labels).max())
+
+
+def _predicted_share_max(predictions: Predictions) -> float:
+    return int(np.bincount(predictions.predictions).max()) / len(predictions.labels)
+
+
+def _median_margin(predictions: Predictions) -> float:
+    """Median of the highest minus the second-highest logit; with two choices the median of |z1 - z0|."""
+    ordered = np.sort(predictions.scores.astype(np.float64), axis=1)
+    return float(np.median(ordered[:, -1] - ordered[:, -2]))
+
+
+def _ties(predictions: Predictions) -> int:
+    """Examples whose highest logit is shared; NaN equals nothing, so a row that holds one is no tie."""
+    top = predictions.scores.max(axis=1, keepdims=True)
+    return int(((predictions.scores == top).sum(axis=1) > 1).sum())
+
+
+def _nonfinite(predictions: Predictions) -> int:
+    return int((~np.isfinite(predictions.scores)).any(axis=1).sum())
+
+
+def _require_finite(predictions: Predictions) -> None:
+    count = _nonfinite(predictions)
+    if count:
+        raise NonFinitePredictions(f"{count} of {len(predictions.labels)} examples have a non-finite logit")
+
+
+def _require(name: str, array: npt.NDArray[Any], shape: tuple[int, ...], dtype: type[np.generic]) -> None:
+    if array.shape != shape or array.dtype != dtype:
+        wanted = f"{np.dtype(dtype)}{list(shape)}"
+        raise ValueError(f"predictions: {name} is {array.dtype}{list(array.shape)}, must be {wanted}")
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A name to write to, which becomes ``path`` once the block ends well; else nothing stays."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,283 @@
+"""The loss of dynamic scaled gradient descent, in plain PyTorch: the arithmetic that every other form must match.
+
+Source: arXiv 2604.27987, section 3 and Algorithm 2. A batch of m examples falls into W, those that the current logits
+misclassify, and C, those that they classify correctly; the update follows (G_W + γ_t G_C)/m. The same gradient comes
+out of one backward pass of (1/m) Σ w_i ℓ_i with w_i = 1 on W and γ_t on C. Membership is piecewise constant in the
+logits, so treating w as a constant loses nothing.
+
+Shapes: ``n`` examples, ``K`` classes; ``m`` counts the labels that are not ignored, over a whole optimiser step.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from dsgd.methods.contracts import LossOutput, Statistics
+from dsgd.schedules import Schedule
+
+#: ``wrong``: an example whose true class only shares the highest logit is in W; ``argmax``: the first index decides,
+#: as the paper's text reads. They differ where logits are exactly equal: zero heads, collapsed models, bf16.
+Ties = Literal["wrong", "argmax"]
+
+#: What Σ w_i ℓ_i is divided by: m (the method), Σ w_i, or each group's own size (ablations with another step size).
+Normalization = Literal["full_m", "sum_w", "per_group"]
+
+_TIES = ("wrong", "argmax")
+_NORMALIZATIONS = ("full_m", "sum_w", "per_group")
+
+
+class DSGDLoss(nn.Module):
+    """The loss in the place of ``nn.CrossEntropyLoss``; it only wants to know the optimiser step as well.
+
+    ::
+
+        criterion = DSGDLoss(LinearSchedule(total_steps))
+        for step, (inputs, labels) in enumerate(loader, start=1):
+            loss = criterion(model(inputs), labels, step=step)
+
+    After a call, ``statistics`` holds its counts and sums (see ``weighted_losses``).
+
+    Raises:
+        ValueError: an option is outside its range.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        *,
+        label_smoothing: float = 0.0,
+        ties: Ties = "wrong",
+        normalization: Normalization = "full_m",
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__()
+        _check_options(label_smoothing, ties, normalization)
+        self.schedule = schedule
+        self.label_smoothing = label_smoothing
+        self.ties: Ties = ties
+        self.normalization: Normalization = normalization
+        self.ignore_index = ignore_index
+        self.statistics: Statistics = {}
+
+    def forward(self, logits: Tensor, labels: Tensor, step: int, m: int | Tensor | None = None) -> Tensor:
+        """The scalar loss of ``logits`` (n, K) against ``labels`` (n,) at the 1-based optimiser step ``step``.
+
+        With gradient accumulation pass ``m``, as ``dsgd_loss`` explains, and keep ``step`` for the whole window.
+        """
+        loss, self.statistics = dsgd_loss(
+            logits,
+            labels,
+            self.schedule(step),
+            m,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            ties=self.ties,
+            normalization=self.normalization,
+        )
+        return loss
+
+
+def dsgd_loss(
+    logits: Tensor,
+    labels: Tensor,
+    gamma: float | Tensor,
+    m: int | Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    ties: Ties = "wrong",
+    normalization: Normalization = "full_m",
+) -> tuple[Tensor, Statistics]:
+    """The scalar Σ w_i ℓ_i / m and the statistics of this call.
+
+    Args:
+        logits: (n, K), as in ``weighted_losses``, which also explains the other options.
+        labels: (n,) int64.
+        gamma: γ_t.
+        m: the divisor. None takes the valid labels of this call, and loss 0 where there are none. A batch that is
+            split into micro-batches or over processes passes the number of valid labels of all parts together;
+            the parts' losses then add up to the loss of the whole.
+        ignore_index: the label of examples that count nowhere.
+        label_smoothing: in [0, 1).
+        ties: the tie rule.
+        normalization: the divisor's ablations.
+
+    Returns:
+        A 0-d loss, float64 for float64 logits and float32 otherwise, and detached statistics.
+
+    Raises:
+        ValueError: a shape or an option is outside its range.
+        TypeError: the logits are not floating-point, or the labels not int64.
+    """
+    if isinstance(m, int) and m < 1:
+        raise ValueError(f"m = {m}: must be at least 1, the number of valid labels of the optimiser step")
+    losses, _, statistics = weighted_losses(
+        logits,
+        labels,
+        gamma,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        ties=ties,
+        normalization=normalization,
+    )
+    if m is None:
+        m = (statistics["wrong"] + statistics["correct"]).clamp(min=1)
+    return losses.sum() / m, statistics
+
+
+def weighted_losses(
+    logits: Tensor,
+    labels: Tensor,
+    gamma: float | Tensor,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    ties: Ties = "wrong",
+    normalization: Normalization = "full_m",
+) -> LossOutput:
+    """Per-example losses w_i ℓ_i, to be summed over an optimiser step and divided once by its m.
+
+    Nothing here waits for the device. With ``gamma=1`` and ``full_m`` the losses and their gradients are those of
+    plain cross-entropy, bit for bit.
+
+    Args:
+        logits: (n, K), K >= 2; half precision is raised to float32 before anything is computed, ties included.
+        labels: (n,) int64 in [0, K), or ``ignore_index``.
+        gamma: γ_t in [0, 1], a number or a 0-d tensor on the logits' device, whose range is not checked.
+        ignore_index: the label of examples that are in neither group: weight, loss and gradient are exactly 0.
+        label_smoothing: in [0, 1); it changes ℓ but not the groups, which the hard label decides.
+        ties: the tie rule, see ``Ties``.
+        normalization: see ``Normalization``; the ablations' weights already contain this call's m, to cancel the
+            later division, and are therefore only right where one call sees the whole optimiser step.
+
+    Returns:
+        Losses (n,), float64 for float64 logits and float32 otherwise; ``is_correct`` (n,) bool, membership of C; and
+        detached 0-d statistics that add up over micro-batches and processes: the counts ``wrong``, ``correct``,
+        ``ties`` (examples whose true class shares the highest logit) and ``nonfinite`` (valid examples with a NaN or
+        an infinity among the logits or as the loss), int64, and the unweighted loss of each group,
+        ``loss_wrong`` and ``loss_correct``, float32.
+
+    Raises:
+        ValueError: a shape or an option is outside its range.
+        TypeError: the logits are not floating-point, or the labels not int64.
+    """
+    _check_inputs(logits, labels)
+    _check_options(label_smoothing, ties, normalization)
+    _check_gamma(gamma)
+    valid = labels != ignore_index
+    rows = _compare(logits, labels, valid, ignore_index, label_smoothing, ties)
+    is_wrong = valid & ~rows.is_correct
+    with torch.no_grad():
+        dtype = rows.losses.dtype
+        weights = _weights(is_wrong.to(dtype), rows.is_correct.to(dtype), gamma, normalization)
+    return LossOutput(rows.losses * weights, rows.is_correct, _statistics(rows, is_wrong))
+
+
+def is_correct_and_tied(scores: Tensor, labels: Tensor, valid: Tensor, ties: Ties) -> tuple[Tensor, Tensor]:
+    """Who is in C, and whose true class shares the highest score: two (n,) bool tensors, False where not ``valid``.
+
+    The one place that decides. A row with a NaN is never correct, although ``argmax`` would point at the NaN:
+    the maximum is NaN too, which equals nothing.
+
+    Args:
+        scores: (n, K).
+        labels: (n,) int64; only those that are ``valid`` are looked at.
+        valid: (n,) bool.
+        ties: the tie rule.
+    """
+    labels = labels.masked_fill(~valid, 0)  # -100 is no column
+    true = scores.gather(1, labels[:, None])
+    at_top = (true.squeeze(1) == scores.amax(dim=1)) & valid
+    tied = at_top & ((scores == true).sum(dim=1) > 1)
+    winner = ~tied if ties == "wrong" else scores.argmax(dim=1) == labels
+    return at_top & winner, tied
+
+
+class _Rows(NamedTuple):
+    """All that is read off the logits, each (n,): unweighted losses and three verdicts."""
+
+    losses: Tensor
+    is_correct: Tensor
+    is_tied: Tensor
+    is_finite: Tensor
+
+
+def _compare(
+    logits: Tensor, labels: Tensor, valid: Tensor, ignore_index: int, label_smoothing: float, ties: Ties
+) -> _Rows:
+    """One look at the logits; ignored rows have loss 0 and count as finite."""
+    scores = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    # Cross-entropy alone would still send a NaN gradient into an ignored row that holds a NaN (0 · NaN).
+    scores = scores.masked_fill(~valid[:, None], 0.0)
+    losses = cross_entropy(scores, labels, reduction="none", ignore_index=ignore_index, label_smoothing=label_smoothing)
+    with torch.no_grad():
+        is_correct, is_tied = is_correct_and_tied(scores, labels, valid, ties)
+        is_finite = scores.isfinite().all(dim=1) & losses.isfinite()
+    return _Rows(losses, is_correct, is_tied, is_finite)
+
+
+def _weights(wrong: Tensor, correct: Tensor, gamma: float | Tensor, normalization: Normalization) -> Tensor:
+    """Weights (n,) from the groups' 0/1 indicators (n,), in the losses' dtype; an ignored example is in neither."""
+    weights = wrong + gamma * correct
+    if normalization == "full_m":
+        return weights
+    m = (wrong + correct).sum()
+    if normalization == "sum_w":
+        # All weights are 0 where γ = 0 and nothing is wrong; the clamp only ever divides zero.
+        return weights * m / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)
+    return wrong * m / wrong.sum().clamp(min=1) + gamma * correct * m / correct.sum().clamp(min=1)
+
+
+def _statistics(rows: _Rows, is_wrong: Tensor) -> Statistics:
+    losses = rows.losses.detach()
+    return {
+        "wrong": is_wrong.sum(),
+        "correct": rows.is_correct.sum(),
+        "ties": rows.is_tied.sum(),
+        "nonfinite": (~rows.is_finite).sum(),
+        # Filled rather than multiplied by 0, so that a NaN in one group stays out of the other's sum.
+        "loss_wrong": losses.masked_fill(~is_wrong, 0.0).sum().float(),
+        "loss_correct": losses.masked_fill(~rows.is_correct, 0.0).sum().float(),
+    }
+
+
+def _check_inputs(logits: Tensor, labels: Tensor) -> None:
+    # The labels' values are not looked at here: that would wait for the device.
+    if logits.ndim != 2 or logits.shape[1] < 2:
+        raise ValueError(
+            f"logits of shape {tuple(logits.shape)}: must be (n, K) with K >= 2 classes, one row per example; "
+            "W and C are undefined for regression and for single-logit outputs"
+        )
+    if not logits.is_floating_point():
+        raise TypeError(f"logits of dtype {logits.dtype}: must be floating-point")
+    if labels.dtype != torch.int64:
+        raise TypeError(
+            f"labels of dtype {labels.dtype}: must be int64 class indices; "
+            "W and C are undefined for regression, multi-label and soft targets"
+        )
+    if labels.shape != logits.shape[:1]:
+        raise ValueError(
+            f"labels of shape {tuple(labels.shape)}: must be ({logits.shape[0]},), one class index per row of logits; "
+            "W and C are undefined for multi-label and one-hot targets"
+        )
+
+
+def _check_options(label_smoothing: float, ties: str, normalization: str) -> None:
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"label_smoothing = {label_smoothing!r}: must lie in [0, 1)")
+    if ties not in _TIES:
+        raise ValueError(f"ties = {ties!r}: must be one of {', '.join(_TIES)}")
+    if normalization not in _NORMALIZATIONS:
+        raise ValueError(f"normalization = {normalization!r}: must be one of {', '.join(_NORMALIZATIONS)}")
+
+
+def _check_gamma(gamma: float | Tensor) -> None:
+    if isinstance(gamma, Tensor):
+        if gamma.ndim != 0:
+            raise ValueError(f"gamma of shape {tuple(gamma.shape)}: must be a number or a 0-d tensor")
+    elif not 0 <= gamma <= 1:  # above 1 is the sign of steps and total_steps on different clocks
+        raise ValueError(f"gamma = {gamma!r}: must lie in [0, 1]")

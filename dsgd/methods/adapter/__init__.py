@@ -1,0 +1,1 @@
+"""Slot ``adapter``: which parameters train."""

@@ -1,0 +1,1 @@
+"""Slot ``averaging``: which weights are evaluated."""

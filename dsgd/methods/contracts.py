@@ -1,0 +1,133 @@
+"""What each slot of a method is handed and what it gives back, so that any two parts compose.
+
+Shapes: ``n`` examples of one micro-batch, ``m`` valid labels of the whole optimiser window, ``K`` classes.
+A part is a class in ``dsgd/methods/<slot>/<name>.py`` with the same name as its dataclass in ``config/schema.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+#: What a part wants in the history: key ``part/name`` to a 0-d tensor on the device; read at the logging interval.
+Statistics = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Step:
+    """The optimiser clock: ``number`` runs from 1 to ``total`` and stays put within one accumulation window."""
+
+    number: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One micro-batch: ``inputs`` are the model's keyword arguments, ``labels`` is (n,) int64, -100 = ignored."""
+
+    inputs: dict[str, Tensor]
+    labels: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on ``device``."""
+        inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in self.inputs.items()}
+        return Batch(inputs, self.labels.to(device, non_blocking=True))
+
+
+@dataclass(frozen=True)
+class Window:
+    """One optimiser step's examples: this process's micro-batches, and ``size`` = m over all processes."""
+
+    batches: list[Batch]
+    size: int
+    step: Step
+
+
+class LossOutput(NamedTuple):
+    """Per-example losses ``(n,)`` already weighted, ``is_correct`` ``(n,)`` bool, statistics to be summed."""
+
+    losses: Tensor
+    is_correct: Tensor
+    statistics: Statistics
+
+
+class Loss(Protocol):
+    """Slot ``loss``."""
+
+    def per_example(self, logits: Tensor, labels: Tensor, step: Step) -> LossOutput:
+        """Weighted per-example losses of ``logits`` (n, K) against ``labels`` (n,)."""
+
+
+class Initialization(Protocol):
+    """Slot ``initialization``: changes the weights once, before step 1."""
+
+    def __call__(self, model: nn.Module, context: InitializationContext) -> None:
+        """Change ``model`` in place."""
+
+
+class InitializationContext(Protocol):
+    """What an initialization may use: its own random stream, on the CPU."""
+
+    generator: torch.Generator
+
+
+class Adapter(Protocol):
+    """Slot ``adapter``: decides which parameters train."""
+
+    def __call__(self, model: nn.Module) -> nn.Module:
+        """The model to train, wrapped or with ``requires_grad`` set."""
+
+
+class Objective(Protocol):
+    """Loss plus regularizer on one micro-batch, and the means to differentiate it under any number of processes."""
+
+    def micro_batches(self, model: nn.Module, window: Window) -> Iterator[tuple[Batch, AbstractContextManager[None]]]:
+        """Each micro-batch with the context that delays gradient exchange to the last of them."""
+
+    def __call__(self, model: nn.Module, batch: Batch, step: Step) -> LossOutput:
+        """Forward ``batch`` and return its weighted per-example losses; the statistics are kept for the history."""
+
+    def penalty(self, model: nn.Module) -> Tensor | None:
+        """A term on the parameters alone: added once a window, not divided by m, or None."""
+
+    def backward(self, loss: Tensor) -> None:
+        """Accumulate the gradient of ``loss``, so that processes sum rather than average."""
+
+
+class Gradient(Protocol):
+    """Slot ``gradient``: how the window's mean gradient comes into ``parameter.grad``."""
+
+    def __call__(self, model: nn.Module, window: Window, objective: Objective) -> Statistics:
+        """Leave the window's gradient in ``parameter.grad`` (which is empty on entry)."""
+
+
+class Transform(Protocol):
+    """Slot ``transform``: what is done to the gradient before the optimiser. May be stateful (``state_dict``)."""
+
+    def __call__(self, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, step: Step) -> Statistics:
+        """Change the gradients in place."""
+
+
+class Regularizer(Protocol):
+    """Slot ``regularizer``: what is added to the loss."""
+
+    def per_example(self, model: nn.Module, batch: Batch, logits: Tensor) -> Tensor | None:
+        """Terms ``(n,)`` added to the per-example losses, or None."""
+
+    def penalty(self, model: nn.Module) -> Tensor | None:
+        """A term on the parameters alone, added once a window, or None."""
+
+
+class Averaging(Protocol):
+    """Slot ``averaging``: which weights are evaluated."""
+
+    def update(self, model: nn.Module, step: Step) -> None:
+        """Look at the weights after an optimiser step."""
+
+    def result(self, model: nn.Module) -> AbstractContextManager[nn.Module]:
+        """A context in which the averaged weights stand in ``model``; the trained ones return on exit."""

@@ -1,0 +1,1 @@
+"""Slot ``gradient``: how the window's gradient is computed."""

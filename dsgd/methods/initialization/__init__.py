@@ -1,0 +1,1 @@
+"""Slot ``initialization``: the weights before step 1."""

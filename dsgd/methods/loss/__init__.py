@@ -1,0 +1,1 @@
+"""Slot ``loss``: per-example losses and their weights."""

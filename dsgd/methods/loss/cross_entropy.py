@@ -1,0 +1,17 @@
+"""Plain cross-entropy: full fine-tuning, with W and C counted but weighted alike."""
+
+from torch import Tensor
+
+from dsgd.loss import weighted_losses
+from dsgd.methods.contracts import LossOutput, Step
+
+
+class CrossEntropy:
+    """DSGD with γ = 1, which is cross-entropy bit for bit; one arithmetic keeps the statistics comparable."""
+
+    def __init__(self, label_smoothing: float) -> None:
+        self.label_smoothing = label_smoothing
+
+    def per_example(self, logits: Tensor, labels: Tensor, step: Step) -> LossOutput:  # noqa: ARG002 - the slot's form
+        """Losses of ``logits`` (n, K) against ``labels`` (n,); raises as ``dsgd.loss.weighted_losses`` does."""
+        return weighted_losses(logits, labels, 1.0, label_smoothing=self.label_smoothing)

@@ -1,0 +1,32 @@
+"""Dynamic scaled gradient descent as a loss: the correctly classified examples weigh γ_t."""
+
+from torch import Tensor
+
+from dsgd.loss import Normalization, Ties, weighted_losses
+from dsgd.methods.contracts import LossOutput, Step
+from dsgd.schedules import Schedule
+
+
+class DSGD:
+    """``dsgd.loss`` in the slot's form. Source: arXiv 2604.27987, section 3, Algorithm 2."""
+
+    def __init__(self, label_smoothing: float, ties: Ties, normalization: Normalization, schedule: Schedule) -> None:
+        self.label_smoothing = label_smoothing
+        self.ties: Ties = ties
+        self.normalization: Normalization = normalization
+        self.schedule = schedule
+
+    def per_example(self, logits: Tensor, labels: Tensor, step: Step) -> LossOutput:
+        """Weighted losses of ``logits`` (n, K) against ``labels`` (n,); raises as ``weighted_losses`` does."""
+        return weighted_losses(
+            logits,
+            labels,
+            self.gamma(step),
+            label_smoothing=self.label_smoothing,
+            ties=self.ties,
+            normalization=self.normalization,
+        )
+
+    def gamma(self, step: Step) -> float:
+        """γ_t, for the history."""
+        return self.schedule(step.number)

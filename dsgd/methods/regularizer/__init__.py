@@ -1,0 +1,1 @@
+"""Slot ``regularizer``: what is added to the loss."""

@@ -1,0 +1,1 @@
+"""Slot ``transform``: what is done to the gradient before the optimiser."""

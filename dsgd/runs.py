@@ -1,0 +1,187 @@
+"""The run folder: where a run lies, what state it is in, and files that are whole or absent. Torch-free.
+
+Layout: ``<results_dir>/runs/<model>/<task>/<method label>/seed<seed>-<id>/``. The path is for people; programs find a
+run by its ``id``, because two command lines with different labels can name the same run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from filelock import FileLock
+
+if TYPE_CHECKING:
+    from dsgd.config.compose import Run
+
+State = Literal["missing", "running", "finished", "failed"]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's files. ``metrics.json`` is written last, by rename: its presence means finished."""
+
+    path: Path
+
+    @property
+    def state(self) -> State:
+        """What the process did; a run whose process is gone without a result has failed."""
+        if (self.path / "metrics.json").exists():
+            return "finished"
+        recorded = self.read("state.json")
+        if recorded is None:
+            return "missing"
+        return "running" if recorded["state"] == "running" and _is_alive(recorded) else "failed"
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The summary row of a finished run."""
+        found = self.read("metrics.json")
+        if found is None:
+            raise FileNotFoundError(f"{self.path} holds no finished run")
+        return found
+
+    @property
+    def reason(self) -> str:
+        """Why the run failed, in one line."""
+        recorded = self.read("state.json") or {}
+        return str(recorded.get("reason") or "the process ended without a word")
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """One dict per optimiser step or evaluation, in order."""
+        path = self.path / "history.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """A JSON file of the folder, or None where it is absent."""
+        try:
+            loaded: dict[str, Any] = json.loads((self.path / name).read_text())
+        except FileNotFoundError:
+            return None
+        return loaded
+
+    def write(self, name: str, content: str) -> None:
+        """Write a text file by rename, so that no reader sees half of it."""
+        write_atomically(self.path / name, content)
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        """Write a JSON file by rename."""
+        self.write(name, json.dumps(content, indent=2) + "\n")
+
+    def keep_history(self, last_step: int) -> list[dict[str, Any]]:
+        """Cut ``history.jsonl`` back to ``last_step``, from where a run resumes; returns what is kept."""
+        kept = [record for record in self.history if record["step"] <= last_step]
+        self.write("history.jsonl", "".join(json.dumps(record) + "\n" for record in kept))
+        return kept
+
+    def append_history(self, records: list[dict[str, Any]]) -> None:
+        """Add lines to ``history.jsonl``."""
+        with (self.path / "history.jsonl").open("a") as file:
+            file.writelines(json.dumps(record) + "\n" for record in records)
+
+    def mark_running(self) -> None:
+        """Say that this process trains the run."""
+        self.write_json("state.json", {"state": "running", **_this_process()})
+
+    def mark_finished(self, metrics: dict[str, Any]) -> None:
+        """Say so, and write the summary row last."""
+        self.write_json("state.json", {"state": "finished", **_this_process()})
+        self.write_json("metrics.json", metrics)
+
+    def mark_failed(self, reason: str, traceback: str | None = None) -> None:
+        """Keep the reason in ``state.json`` and the details in ``error.txt``."""
+        self.write("error.txt", traceback or reason + "\n")
+        self.write_json("state.json", {"state": "failed", "reason": reason, **_this_process()})
+
+    def clear(self) -> None:
+        """Remove what a failed attempt left, except the checkpoint that the next one resumes from.
+
+        The history stays beside a checkpoint too: a resumed run cuts it back to the checkpoint's step.
+        """
+        keep = {"checkpoint", "history.jsonl"} if (self.path / "checkpoint").exists() else set()
+        for entry in self.path.iterdir() if self.path.exists() else ():
+            if entry.name in keep:
+                continue
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+def folder_of(run: Run) -> RunFolder:
+    """Where ``run`` lies already, else where it will lie."""
+    results = Path(run.config.results_dir)
+    found = find(results, run.id)
+    if found is not None:
+        return found
+    name = f"seed{run.config.seed}-{run.id}"
+    return RunFolder(results / "runs" / run.config.model.name / run.config.task.name / safe_name(run.label) / name)
+
+
+def find(results: Path, run_id: str) -> RunFolder | None:
+    """The folder with this id under ``results``, or None."""
+    paths = sorted((results / "runs").glob(f"*/*/*/seed*-{run_id}"))
+    return RunFolder(paths[0]) if paths else None
+
+
+def scan(results: Path) -> Iterator[RunFolder]:
+    """Every run folder under ``results``, in the order of their paths."""
+    for path in sorted((results / "runs").glob("[!.]*/*/*/seed*-*")):
+        yield RunFolder(path)
+
+
+def lock_of(run: Run) -> FileLock:
+    """Held while a run trains; the kernel releases it when the holder dies, however it dies."""
+    path = Path(run.config.results_dir) / "runs" / ".locks" / f"{run.id}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return FileLock(path)
+
+
+def replacement_for(run: Run) -> RunFolder:
+    """Where a forced run trains, out of the readers' sight, until it succeeds."""
+    return RunFolder(Path(run.config.results_dir) / "runs" / ".replacements" / run.id)
+
+
+def swap_in(new: RunFolder, old: RunFolder) -> None:
+    """Put a finished replacement in the old folder's place; the old one goes only afterwards."""
+    aside = new.path.with_name(new.path.name + ".old")
+    shutil.rmtree(aside, ignore_errors=True)
+    old.path.rename(aside)
+    new.path.rename(old.path)
+    shutil.rmtree(aside)
+
+
+def safe_name(label: str) -> str:
+    """A label as a folder name without characters that file systems or globs treat specially."""
+    return re.sub(r"[^A-Za-z0-9_.+=,-]", "_", label.replace("[", ",").replace("]", ""))[:120]
+
+
+def write_atomically(path: Path, content: str) -> None:
+    """Write ``content`` beside ``path`` and rename it into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(content)
+    beside.replace(path)
+
+
+def _this_process() -> dict[str, Any]:
+    return {"pid": os.getpid(), "host": socket.gethostname(), "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+
+
+def _is_alive(recorded: dict[str, Any]) -> bool:
+    """Whether the recorded process lives; of another host's processes nothing can be said, so they count as alive."""
+    if recorded["host"] != socket.gethostname():
+        return True
+    try:
+        os.kill(recorded["pid"], 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

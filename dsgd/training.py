@@ -1,0 +1,222 @@
+"""Training, top to bottom: prepare the run, walk its optimiser steps, evaluate, leave the results in its folder."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from dsgd import checkpoint, evaluation
+from dsgd.batches import evaluation_batches, steps_per_epoch, total_steps, windows
+from dsgd.config import compose
+from dsgd.config.schema import SLOTS, Config
+from dsgd.data import Split, TaskData, load_task
+from dsgd.environment import describe_environment, make_accelerator
+from dsgd.evaluation import Predictions
+from dsgd.methods import build
+from dsgd.methods.contracts import Averaging, Gradient, Statistics, Step, Transform, Window
+from dsgd.models import build_model, load_tokenizer
+from dsgd.objective import ScaledObjective
+from dsgd.optimization import assert_fp32, make_lr_schedule, make_optimizer, trainable
+from dsgd.randomness import streams
+from dsgd.recorder import Progress, Recorder
+from dsgd.runs import RunFolder
+from dsgd.schedules import make_schedule
+from dsgd.tracking import NoTracker, Tracker, make_tracker
+
+
+def train(folder: RunFolder, threads: int, progress: str) -> None:
+    """Train the run that ``folder``'s ``config.yaml`` describes and leave its results there.
+
+    Args:
+        folder: holds ``config.yaml`` and ``identity.json``; receives everything else.
+        threads: CPU threads for compute.
+        progress: ``bar``, ``lines`` or ``none``.
+
+    Raises:
+        NonFiniteError: a loss or logit was NaN or infinite.
+        SourceError: weights or data are not where the config says.
+    """
+    started = time.perf_counter()
+    torch.set_num_threads(threads)
+    config = compose.load(folder.path / "config.yaml")
+    accelerator = make_accelerator(config.runtime)
+    if accelerator.is_main_process:
+        folder.write_json("environment.json", describe_environment(accelerator, threads))
+    training = Training(config, folder, accelerator, progress)
+    result = training.run()
+    if accelerator.is_main_process:
+        identity = folder.read("identity.json") or {}
+        metrics = {**identity, **result, "seconds": time.perf_counter() - started}
+        folder.mark_finished(metrics)
+        training.recorder.tracker.finish(metrics)
+
+
+@dataclass
+class Clock:
+    """Seconds spent in training steps, evaluation apart, and examples seen."""
+
+    seconds: float = 0.0
+    examples: int = 0
+
+
+class Training:
+    """One run in progress: model, optimiser, the method's slots, and what is recorded of them."""
+
+    def __init__(self, config: Config, folder: RunFolder, accelerator: Accelerator, progress: str) -> None:
+        self.config, self.folder, self.accelerator = config, folder, accelerator
+        self.seeds = streams(config)
+        self.data = _shrunk(load_task(config.task, config.data, load_tokenizer(config.model), self.seeds.subset), config)
+        self.total = total_steps(len(self.data.train), config)
+        schedule = config.schedule
+        gamma = make_schedule(schedule.name.value, self.total, schedule.tau, schedule.gamma)
+        self.parts = {slot: build(slot, getattr(config, slot), schedule=gamma, total_steps=self.total) for slot in SLOTS}
+
+        model = build_model(config.model, len(self.data.classes), self.seeds.initialization)
+        self.parts["initialization"](model, _Context(torch.Generator().manual_seed(self.seeds.initialization)))
+        model = self.parts["adapter"](model)
+        assert_fp32(model)
+        self.optimizer = make_optimizer(model.to(accelerator.device), config.trainer)
+        self.lr_schedule = make_lr_schedule(self.optimizer, config.trainer, self.total)
+        self.parameters = trainable(model)
+        self.model: nn.Module = accelerator.prepare_model(model)
+        self.objective = ScaledObjective(self.parts["loss"], self.parts["regularizer"], accelerator)
+        self.recorder = self._recorder(progress)
+        self.clock, self.best = Clock(), {"accuracy_best": 0.0, "best_step": 0}
+        torch.manual_seed(self.seeds.dropout)  # last, so that nothing above shifts the stream
+
+    def run(self) -> dict[str, Any]:
+        """All steps and evaluations; returns the summary row without the run's identity."""
+        first = checkpoint.resume(self) + 1
+        if first == 1:
+            self.evaluate(step=0)
+        rank = self.accelerator.process_index
+        for window in windows(self.data.train, self.config.trainer, self.seeds.data_order, self.total, first, rank):
+            self.step(window)
+            if self._evaluation_is_due(window.step):
+                self.evaluate(window.step.number)
+            checkpoint.save_if_due(self, window.step)
+        averaging: Averaging = self.parts["averaging"]
+        with averaging.result(self.accelerator.unwrap_model(self.model)) as model:
+            predictions = self.evaluate(self.total)
+            checkpoint.close(self, model)
+        self.recorder.progress.close()
+        return self._summary(predictions)
+
+    def step(self, window: Window) -> None:
+        """One optimiser step: the method's slots in their fixed order."""
+        started = time.perf_counter()
+        gradient: Gradient = self.parts["gradient"]
+        transform: Transform = self.parts["transform"]
+        averaging: Averaging = self.parts["averaging"]
+        known = self._known_before(window.step)
+        self.optimizer.zero_grad(set_to_none=True)
+        others: Statistics = dict(gradient(self.model, window, self.objective))
+        others |= transform(self.parameters, self.optimizer, window.step)
+        self.optimizer.step()
+        self.lr_schedule.step()
+        averaging.update(self.accelerator.unwrap_model(self.model), window.step)
+        self.recorder.step(window, known, self.objective.collect(), others)
+        self.clock.seconds += time.perf_counter() - started
+        self.clock.examples += window.size
+
+    def evaluate(self, step: int) -> Predictions:
+        """Predict the whole evaluation split with the weights that stand in the model, and record how well."""
+        started = time.perf_counter()
+        predictions = predict(self.model, self.data.evaluation, self.data.classes, self.config, self.accelerator)
+        numbers = evaluation.evaluate(predictions, self.config.evaluation)  # raises where a logit is not finite
+        if step > 0 and numbers["accuracy"] > self.best["accuracy_best"]:
+            self.best = {"accuracy_best": numbers["accuracy"], "best_step": step}
+        shown = {name: numbers[name] for name in ("accuracy", "mcc", "macro_f1", "predicted_share_max")}
+        collapsed = float(numbers["status"] == "collapsed")
+        self.recorder.evaluation(step, {**shown, "collapsed": collapsed, "seconds": time.perf_counter() - started})
+        return predictions
+
+    def _evaluation_is_due(self, step: Step) -> bool:
+        """At each epoch's end or every so many steps; the end of training has its own evaluation."""
+        every = self.config.trainer.evaluate_every or steps_per_epoch(len(self.data.train), self.config.trainer)
+        return step.number % every == 0 and step.number < step.total
+
+    def _known_before(self, step: Step) -> dict[str, float]:
+        epoch = (step.number - 1) / steps_per_epoch(len(self.data.train), self.config.trainer)
+        known = {"epoch": epoch, "train/lr": self.lr_schedule.get_last_lr()[-1]}
+        gamma = getattr(self.parts["loss"], "gamma", None)
+        return {**known, "train/gamma": gamma(step)} if gamma else known
+
+    def _recorder(self, style: str) -> Recorder:
+        identity = self.folder.read("identity.json") or {}
+        tracker: Tracker = NoTracker()
+        if self.accelerator.is_main_process:
+            tracker = make_tracker(
+                self.config.tracking,
+                folder=self.folder.path,
+                run_id=identity["id"],
+                name=f"{identity['method']} seed {identity['seed']}",
+                group="/".join(identity[column] for column in ("model", "task", "method")),
+                tags=[identity["model"], identity["task"], identity["preset"]],
+                config=asdict(self.config),
+            )
+        shown = Progress(self.total, style if self.accelerator.is_main_process else "none")
+        return Recorder(self.folder, tracker, shown, self.accelerator, self.config.runtime.log_every)
+
+    def _summary(self, predictions: Predictions) -> dict[str, Any]:
+        if self.accelerator.is_main_process:
+            predictions.save(self.folder.path / "predictions.parquet")
+        return {
+            **evaluation.evaluate(predictions, self.config.evaluation),
+            **self.best,
+            "steps": self.total,
+            "train_seconds": self.clock.seconds,
+            "examples_per_second": self.clock.examples / self.clock.seconds,
+            "n_train": len(self.data.train),
+            "class_counts": self.data.class_counts,
+            "subset_hash": self.data.subset_hash,
+            "trainable_parameters": sum(parameter.numel() for parameter in self.parameters),
+            "precision": self.accelerator.mixed_precision if self.accelerator.mixed_precision != "no" else "fp32",
+            "device": str(self.accelerator.device),
+            "threads": torch.get_num_threads(),
+        }
+
+
+@torch.inference_mode()
+def predict(
+    model: nn.Module, split: Split, classes: list[str], config: Config, accelerator: Accelerator
+) -> Predictions:
+    """Logits of every row of ``split``, in the split's order, gathered from all processes."""
+    model.eval()
+    scores = torch.zeros(len(split), len(classes), device=accelerator.device)
+    size, rank, processes = config.runtime.eval_batch_size, accelerator.process_index, accelerator.num_processes
+    for rows in evaluation_batches(split, size, rank, processes):
+        batch = split.batch(rows).to(accelerator.device)
+        scores[torch.as_tensor(rows, device=scores.device)] = accelerator.unwrap_model(model)(**batch.inputs).float()
+    model.train()
+    scores = accelerator.reduce(scores, reduction="sum")  # each row was filled by one process
+    return Predictions(split.index, split.labels, scores.cpu().numpy(), classes)
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What an initialization may use (``contracts.InitializationContext``)."""
+
+    generator: torch.Generator
+
+
+def _shrunk(data: TaskData, config: Config) -> TaskData:
+    """``debug`` keeps the first examples of each split, in an order that mixes the classes."""
+    examples, keep_all = config.debug.examples, config.debug.full_evaluation
+    if examples is None:
+        return data
+    return data.replace(
+        train=_first(data.train, examples),
+        evaluation=data.evaluation if keep_all else _first(data.evaluation, examples),
+    )
+
+
+def _first(split: Split, examples: int) -> Split:
+    order = np.random.default_rng(0).permutation(len(split))
+    return split.take(np.sort(order[:examples]))

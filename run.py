@@ -1,0 +1,52 @@
+"""Train what the command line names: compose → validate → execute each run → say how it went and where it is.
+
+    python run.py                                       one run, the embedded default
+    python run.py method=fft seed=52                    one run, overridden
+    python run.py -m method=fft,dsgd seed=42,52         a sweep; finished runs are skipped
+"""
+
+from __future__ import annotations
+
+import sys
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from dsgd import console
+from dsgd.config.compose import expand, identify, is_multirun, read_command
+from dsgd.config.validation import ConfigErrors
+from dsgd.execution import execute, worker_count
+
+
+def main() -> int:
+    """Returns 0 if every run is finished, 1 if one failed, 2 if the command line is wrong."""
+    command = read_command(sys.argv[1:])
+    try:
+        runs = expand(command)
+    except ConfigErrors as errors:
+        print(errors, file=sys.stderr)
+        return 2
+    try:
+        launch()
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from the finished runs", file=sys.stderr)
+        return 130
+    if command.only_shows:
+        return 0
+    return console.sweep(runs) if is_multirun(command) else console.single(runs[0])
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="config")
+def launch(composed: DictConfig) -> None:
+    """One job of Hydra's launcher, in this process or in a worker: one run."""
+    run = identify(composed)
+    hydra_config = HydraConfig.get()
+    sweeps = hydra_config.mode == RunMode.MULTIRUN
+    outcome = execute(run, workers=worker_count(hydra_config.launcher.get("n_jobs")), alone=not sweeps)
+    console.ended(run, outcome)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
