@@ -1,8 +1,8 @@
 """Train what the command line names: compose → validate → execute each run → say how it went and where it is.
 
-    python run.py                                       one run, the embedded default
-    python run.py method=fft seed=52                    one run, overridden
-    python run.py -m method=fft,dsgd seed=42,52         a sweep; finished runs are skipped
+python run.py                                       one run, the embedded default
+python run.py method=fft seed=52                    one run, overridden
+python run.py -m method=fft,dsgd seed=42,52         a sweep; finished runs are skipped
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> int:
     return console.sweep(runs) if is_multirun(command) else console.single(runs[0])
 
 
-@hydra.main(version_base="1.3", config_path="conf", config_name="config")
+@hydra.main(version_base="1.3", config_path="conf", config_name="config")  # type: ignore[untyped-decorator]
 def launch(composed: DictConfig) -> None:
     """One job of Hydra's launcher, in this process or in a worker: one run."""
     run = identify(composed)

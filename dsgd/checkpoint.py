@@ -84,7 +84,7 @@ def _resume_point(training: Training) -> Path:
 
 def _random_state() -> dict[str, Any]:
     """The dropout stream: torch's generators, of the CPU and of the device in use."""
-    cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+    cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
     return {"cpu": torch.get_rng_state(), "cuda": cuda}
 
 

@@ -96,5 +96,7 @@ def _table(rows: list[dict[str, str]]) -> list[str]:
     """Rows of equal keys as an aligned Markdown table."""
     table = [list(rows[0]), *(list(row.values()) for row in rows)]
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    lines = ["| " + " | ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)) + " |" for row in table]
+    lines = [
+        "| " + " | ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)) + " |" for row in table
+    ]
     return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]

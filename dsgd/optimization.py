@@ -63,10 +63,3 @@ def make_lr_schedule(
 def trainable(model: nn.Module) -> list[nn.Parameter]:
     """The parameters that train, in the model's order."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-
-def assert_fp32(model: nn.Module) -> None:
-    """Refuse parameters below fp32: AdamW at 1e-5 rounds away in bf16, and the run looks collapsed."""
-    low = [name for name, parameter in model.named_parameters() if parameter.dtype.itemsize < 4]
-    if low:
-        raise TypeError(f"parameters must be float32 (compute precision is autocast's): {', '.join(low[:3])} are not")

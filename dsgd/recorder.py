@@ -48,8 +48,7 @@ class Recorder:
             self.flush()
 
     def evaluation(self, step: int, numbers: dict[str, float]) -> None:
-        """Record an evaluation after ``step`` optimiser steps."""
-        self.flush()
+        """Record an evaluation after ``step`` optimiser steps, which have been flushed."""
         record = {"step": step, **{f"eval/{name}": value for name, value in numbers.items()}}
         self._write([record])
         self.progress.evaluation(record)

@@ -20,9 +20,9 @@ from dsgd.environment import describe_environment, make_accelerator
 from dsgd.evaluation import Predictions
 from dsgd.methods import build
 from dsgd.methods.contracts import Averaging, Gradient, Statistics, Step, Transform, Window
-from dsgd.models import build_model, load_tokenizer
+from dsgd.models import build_model, load_tokenizer, require_fp32
 from dsgd.objective import ScaledObjective
-from dsgd.optimization import assert_fp32, make_lr_schedule, make_optimizer, trainable
+from dsgd.optimization import make_lr_schedule, make_optimizer, trainable
 from dsgd.randomness import streams
 from dsgd.recorder import Progress, Recorder
 from dsgd.runs import RunFolder
@@ -71,16 +71,20 @@ class Training:
     def __init__(self, config: Config, folder: RunFolder, accelerator: Accelerator, progress: str) -> None:
         self.config, self.folder, self.accelerator = config, folder, accelerator
         self.seeds = streams(config)
-        self.data = _shrunk(load_task(config.task, config.data, load_tokenizer(config.model), self.seeds.subset), config)
+        self.data = _shrunk(
+            load_task(config.task, config.data, load_tokenizer(config.model), self.seeds.subset), config
+        )
         self.total = total_steps(len(self.data.train), config)
         schedule = config.schedule
         gamma = make_schedule(schedule.name.value, self.total, schedule.tau, schedule.gamma)
-        self.parts = {slot: build(slot, getattr(config, slot), schedule=gamma, total_steps=self.total) for slot in SLOTS}
+        self.parts = {
+            slot: build(slot, getattr(config, slot), schedule=gamma, total_steps=self.total) for slot in SLOTS
+        }
 
         model = build_model(config.model, len(self.data.classes), self.seeds.initialization)
         self.parts["initialization"](model, _Context(torch.Generator().manual_seed(self.seeds.initialization)))
         model = self.parts["adapter"](model)
-        assert_fp32(model)
+        require_fp32(model)  # adapters too
         self.optimizer = make_optimizer(model.to(accelerator.device), config.trainer)
         self.lr_schedule = make_lr_schedule(self.optimizer, config.trainer, self.total)
         self.parameters = trainable(model)
@@ -127,6 +131,7 @@ class Training:
 
     def evaluate(self, step: int) -> Predictions:
         """Predict the whole evaluation split with the weights that stand in the model, and record how well."""
+        self.recorder.flush()  # a non-finite step is named before its logits are met here
         started = time.perf_counter()
         predictions = predict(self.model, self.data.evaluation, self.data.classes, self.config, self.accelerator)
         numbers = evaluation.evaluate(predictions, self.config.evaluation)  # raises where a logit is not finite
@@ -144,7 +149,7 @@ class Training:
 
     def _known_before(self, step: Step) -> dict[str, float]:
         epoch = (step.number - 1) / steps_per_epoch(len(self.data.train), self.config.trainer)
-        known = {"epoch": epoch, "train/lr": self.lr_schedule.get_last_lr()[-1]}
+        known = {"epoch": epoch, "train/lr": float(self.lr_schedule.get_last_lr()[-1])}
         gamma = getattr(self.parts["loss"], "gamma", None)
         return {**known, "train/gamma": gamma(step)} if gamma else known
 

@@ -332,6 +332,15 @@ def test_a_nan_row_is_wrong_and_counted_and_alone(ties, place):
     assert output.statistics["loss_correct"].isfinite()
 
 
+def test_an_infinite_winner_is_correct_and_spoils_only_its_own_group():
+    """+inf at the true class is the highest logit, yet ℓ = ∞ − ∞: C's sum is NaN, W's stays ln 4."""
+    logits = torch.tensor([[INF, 0.0], [0.0, math.log(3)]])
+    statistics = weighted_losses(logits, torch.tensor([0, 0]), 0.5).statistics
+    assert (statistics["wrong"], statistics["correct"], statistics["nonfinite"]) == (1, 1, 1)
+    assert statistics["loss_correct"].isnan()
+    assert statistics["loss_wrong"].item() == pytest.approx(math.log(4))
+
+
 def test_what_counts_as_nonfinite():
     """Row by row: finite, NaN, +inf, −inf beside a finite loss, an overflowing loss, NaN on an ignored row."""
     most = torch.finfo(torch.float32).max

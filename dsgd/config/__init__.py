@@ -1,0 +1,1 @@
+"""The configuration of a run: schema, composition, validation and identity. Nothing here imports torch."""

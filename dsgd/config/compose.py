@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
@@ -118,6 +118,7 @@ def _plain(value: Any) -> Any:
 def load(path: Path) -> Config:
     """The config that a run folder keeps (``config.yaml``)."""
     saved = OmegaConf.load(path)
+    assert isinstance(saved, DictConfig)
     base = OmegaConf.structured(Config)
     for slot, parts in PARTS.items():
         kinds = {part().name: part for part in parts}
@@ -162,7 +163,8 @@ def _compose(overrides: Iterable[str]) -> DictConfig:
 
 @cache
 def _remembered(overrides: tuple[str, ...]) -> DictConfig:
-    return compose("config", overrides=list(overrides), return_hydra_config=True)
+    composed: DictConfig = compose("config", overrides=list(overrides), return_hydra_config=True)
+    return composed
 
 
 @cache
@@ -196,8 +198,8 @@ def _combinations(overrides: list[Override]) -> list[list[str]]:
     grid = _compose(_first_choices(overrides)).hydra.sweeper.get("params") or {}
     parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
     own = parser.parse_overrides([f"{key}={value}" for key, value in grid.items()])
-    (batch,) = BasicSweeper.split_arguments(own + overrides, max_batch_size=None)
-    return batch
+    batches: list[list[list[str]]] = BasicSweeper.split_arguments(own + overrides, max_batch_size=None)
+    return batches[0]
 
 
 def _compose_all(combinations: list[list[str]]) -> tuple[list[Run], list[str]]:
@@ -257,7 +259,9 @@ def _parse(overrides: Sequence[str]) -> tuple[list[Override], list[str]]:
         try:
             parsed += parser.parse_overrides([text])
         except HydraException:
-            found.append(f"{text}: cannot be read; write key=value, and quote values with spaces or commas: 'key=\"a, b\"'")
+            found.append(
+                f"{text}: cannot be read; write key=value, and quote values with spaces or commas: 'key=\"a, b\"'"
+            )
     return parsed, found
 
 
@@ -317,7 +321,8 @@ def _value_problem(override: Override, composed: DictConfig, groups: dict[str, l
     if kind is None or name not in getattr(kind, "__dataclass_fields__", {}):
         return [_unknown_key(key, composed, groups)]
     if isinstance(node._get_node(name), DictConfig):
-        return [f"{key}: is a group of keys; set one of {', '.join(f'{key}.{inner}' for inner in node[name])}"]
+        keys = [f"{key}.{inner}" for inner in map(str, node[name])]
+        return [f"{key}: is a group of keys; set one of {', '.join(keys)}"]
     return [
         describe(key, text, allowed_text(kind, name), _spellings(kind, name))
         for text, value in zip(_texts(override), _values(override), strict=True)
@@ -354,7 +359,7 @@ def _unknown_key(key: str, composed: DictConfig, groups: dict[str, list[str]]) -
 
 
 def _keys(composed: DictConfig, prefix: str = "") -> Iterator[str]:
-    for name in composed:
+    for name in map(str, composed):
         if not prefix and name == "hydra":
             continue
         node = composed._get_node(name)
@@ -367,5 +372,3 @@ def _keys(composed: DictConfig, prefix: str = "") -> Iterator[str]:
 def _spellings(kind: type[Any], name: str) -> list[str]:
     text = allowed_text(kind, name)
     return text.removeprefix("give one of ").split(", ") if text.startswith("give one of ") else []
-
-

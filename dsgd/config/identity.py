@@ -89,9 +89,7 @@ def method_label(config: Config, baseline: Config, slots: dict[str, str]) -> str
 def changed_slots(config: Config, preset: Config) -> dict[str, str]:
     """Slot to part name where the run fills a slot otherwise than its preset does."""
     return {
-        slot: getattr(config, slot).name
-        for slot in SLOTS
-        if getattr(config, slot).name != getattr(preset, slot).name
+        slot: getattr(config, slot).name for slot in SLOTS if getattr(config, slot).name != getattr(preset, slot).name
     }
 
 

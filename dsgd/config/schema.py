@@ -423,5 +423,3 @@ def register() -> None:
     for slot, parts in PARTS.items():
         for part in parts:
             store.store(group=f"schema/{slot}", name=part().name, node=part)
-
-

@@ -142,7 +142,9 @@ def _device_exists(config: Config) -> list[str]:
         count, wanted = cuda_device_count(), int(match[2] or 0)
         if wanted >= count:
             there = f"cuda:0 to cuda:{count - 1}" if count else "none"
-            return [describe("runtime.device", device, f"CUDA devices on this machine: {there}; auto takes what is there")]
+            return [
+                describe("runtime.device", device, f"CUDA devices on this machine: {there}; auto takes what is there")
+            ]
     return []
 
 

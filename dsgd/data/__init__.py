@@ -1,0 +1,85 @@
+"""Tasks as training and evaluation splits: ``load_task``."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dsgd.data.imbalance import imbalanced_rows, rows_hash
+from dsgd.data.sources import READERS
+from dsgd.data.text import Split, encode
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from dsgd.config.schema import Data, Imbalance, Task
+
+__all__ = ["Split", "TaskData", "load_task"]
+
+
+@dataclass(frozen=True, eq=False)
+class TaskData:
+    """What a run trains and evaluates on.
+
+    Attributes:
+        train: the training split, imbalanced as the task asks.
+        evaluation: the evaluation split, whole.
+        classes: names in the order of the labels.
+        pool_size: training examples before they were thinned out.
+        dropped: rows of the source in neither split: copies.
+    """
+
+    train: Split
+    evaluation: Split
+    classes: list[str]
+    pool_size: int
+    dropped: int
+
+    @property
+    def class_counts(self) -> list[int]:
+        """Training examples of each class, in the order of ``classes``."""
+        return [int(count) for count in np.bincount(self.train.labels, minlength=len(self.classes))]
+
+    @property
+    def subset_hash(self) -> str:
+        """Tells one choice of training rows from another: equal where two runs train on the same examples."""
+        return rows_hash(self.train.index)
+
+    def replace(self, *, train: Split, evaluation: Split) -> TaskData:
+        """The same task with other splits."""
+        return dataclasses.replace(self, train=train, evaluation=evaluation)
+
+
+def load_task(task: Task, data: Data, tokenizer: PreTrainedTokenizerBase, subset_seed: int) -> TaskData:
+    """Read, tokenise and thin out ``task``.
+
+    Args:
+        task: which data, how long, how imbalanced.
+        data: where data sets are looked for.
+        tokenizer: the model's.
+        subset_seed: chooses the imbalanced training subset.
+
+    Raises:
+        SourceError: the data are not there.
+        ValueError: an unknown task, a length beyond the model's, or a class left without training examples.
+    """
+    if task.name not in READERS:
+        raise ValueError(f"task.name = {task.name}: give one of {', '.join(READERS)}")
+    corpus = READERS[task.name](task, data)
+    everything = encode(corpus.texts, corpus.labels, corpus.index, tokenizer, task.max_length)
+    pool = everything.take(corpus.train)
+    imbalance = task.imbalance
+    train = pool.take(imbalanced_rows(pool.labels, imbalance.kind.value, imbalance.factor, subset_seed))
+    loaded = TaskData(train, everything.take(corpus.evaluation), corpus.classes, len(pool), corpus.dropped)
+    _refuse_empty_classes(loaded, imbalance)
+    return loaded
+
+
+def _refuse_empty_classes(loaded: TaskData, imbalance: Imbalance) -> None:
+    empty = [name for name, count in zip(loaded.classes, loaded.class_counts, strict=True) if count == 0]
+    if empty:
+        counts = f"{imbalance.kind.value} leaves {loaded.class_counts} of {loaded.pool_size} training examples"
+        raise ValueError(f"task.imbalance.factor = {imbalance.factor:g}: {counts}, none of {', '.join(empty)}")

@@ -1,5 +1,6 @@
 """One backward pass: the gradient of the window's mean loss."""
 
+import torch
 from torch import nn
 
 from dsgd.methods.contracts import Objective, Statistics, Window
@@ -18,5 +19,5 @@ class Plain:
                 objective.backward(objective(model, batch, window.step).losses.sum() / window.size)
         penalty = objective.penalty(model)
         if penalty is not None:
-            penalty.backward()
+            torch.autograd.backward(penalty)
         return {}

@@ -1,0 +1,78 @@
+"""Shared means: compose the real config, shrink it, and run it in a folder of the test's own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: see dsgd.execution
+
+from dsgd.config.compose import expand, read_command
+from dsgd.execution import execute
+from dsgd.runs import folder_of
+
+ROOT = Path(__file__).resolve().parents[1]
+
+#: One transformer block, a few steps, no dashboard, and in this very process: a second or two.
+TINY = (
+    "debug=tiny",
+    "model.layers=1",
+    "task.max_length=16",
+    "tracking=none",
+    "runtime.isolate=false",
+    "runtime.progress=none",
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_dashboard_account(monkeypatch):
+    """Nobody's key or mode reaches a test."""
+    for name in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def run_of(tmp_path):
+    """A function from overrides to the one tiny run that they name, under the test's own results."""
+
+    def make(*overrides):
+        (run,) = expand(read_command([f"results_dir={tmp_path}", *TINY, *overrides]))
+        return run
+
+    return make
+
+
+@pytest.fixture
+def train(run_of):
+    """A function from overrides to the folder of the tiny run, trained and finished."""
+
+    def make(*overrides):
+        run = run_of(*overrides)
+        outcome = execute(run)
+        folder = folder_of(run)
+        assert outcome == "finished", folder.reason
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def command(tmp_path):
+    """A function that calls ``run.py`` as a person would, with the test's own results, and returns what came of it."""
+
+    def call(*arguments, timeout=300):
+        everything = [sys.executable, str(ROOT / "run.py"), *arguments, f"results_dir={tmp_path}"]
+        return subprocess.run(
+            everything, cwd=tmp_path, capture_output=True, text=True, timeout=timeout, check=False, env=os.environ
+        )
+
+    return call
+
+
+def losses(folder):
+    """The training losses in a run's history."""
+    lines = (folder.path / "history.jsonl").read_text().splitlines()
+    return [record["train/loss"] for record in map(json.loads, lines) if "train/loss" in record]

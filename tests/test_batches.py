@@ -1,0 +1,103 @@
+"""Optimiser windows: every example once an epoch, the same examples whatever the split into micro-batches or ranks."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from dsgd.batches import evaluation_batches, steps_per_epoch, total_steps, windows
+from dsgd.config.schema import Debug, Trainer
+from dsgd.methods.contracts import Batch
+
+
+class Rows:
+    """A split whose batches carry row numbers as their inputs."""
+
+    def __init__(self, count):
+        self.labels = np.arange(count) % 3
+        self.lengths = (np.arange(count) * 7) % 5
+
+    def __len__(self):
+        return len(self.labels)
+
+    def batch(self, rows):
+        return Batch({"row": torch.as_tensor(rows)}, torch.as_tensor(self.labels[rows]))
+
+
+def all_rows(window):
+    return [row for batch in rows_of(window) for row in batch]
+
+
+def rows_of(window):
+    return [batch.inputs["row"].tolist() for batch in window.batches]
+
+
+def test_an_epoch_holds_every_example_once_and_the_last_window_its_rest():
+    """23 examples in windows of 10: 10, 10, 3."""
+    found = list(windows(Rows(23), Trainer(batch_size=10), seed=1, total=3))
+    assert [window.size for window in found] == [10, 10, 3]
+    assert sorted(row for window in found for batch in rows_of(window) for row in batch) == list(range(23))
+
+
+def test_epochs_differ_and_seeds_differ():
+    one = [rows_of(window) for window in windows(Rows(20), Trainer(batch_size=20), seed=1, total=2)]
+    other = [rows_of(window) for window in windows(Rows(20), Trainer(batch_size=20), seed=2, total=1)]
+    assert one[0] != one[1]
+    assert one[0] != other[0]
+
+
+def test_accumulation_splits_the_same_window():
+    whole = windows(Rows(23), Trainer(batch_size=10), seed=1, total=3)
+    split = windows(Rows(23), Trainer(batch_size=5, accumulation=2), seed=1, total=3)
+    for one, other in zip(whole, split, strict=True):
+        assert one.size == other.size
+        assert all_rows(one) == all_rows(other)
+        assert all(len(batch) <= 5 for batch in rows_of(other))
+
+
+@pytest.mark.parametrize("count", [23, 21])  # 21: the last window has one example, so one of two ranks has none
+def test_ranks_share_the_same_window(count):
+    alone = list(windows(Rows(count), Trainer(batch_size=10), seed=1, total=3))
+    trainer = Trainer(batch_size=5, processes=2)
+    ranks = [list(windows(Rows(count), trainer, seed=1, total=3, rank=rank)) for rank in range(2)]
+    for whole, first, second in zip(alone, *ranks, strict=True):
+        assert first.size == second.size == whole.size
+        valid = [
+            row
+            for window in (first, second)
+            for batch in window.batches
+            for row, label in zip(batch.inputs["row"].tolist(), batch.labels.tolist(), strict=True)
+            if label != -100
+        ]
+        assert sorted(valid) == sorted(all_rows(whole))
+        assert all(window.batches for window in (first, second))
+
+
+def test_a_resumed_run_gets_the_windows_it_had_not_seen():
+    whole = [rows_of(window) for window in windows(Rows(23), Trainer(batch_size=10), seed=1, total=6)]
+    rest = [rows_of(window) for window in windows(Rows(23), Trainer(batch_size=10), seed=1, total=6, first=5)]
+    assert rest == whole[4:]
+
+
+def test_the_clock_counts_partial_windows_and_obeys_its_caps():
+    """23 examples in windows of 10 are 3 steps an epoch; 2 epochs are 6."""
+    trainer = Trainer(batch_size=5, accumulation=2, epochs=2)
+    assert steps_per_epoch(23, trainer) == 3
+
+    def steps(max_steps=None, debug=None):
+        config = SimpleNamespace(
+            trainer=Trainer(batch_size=5, accumulation=2, epochs=2, max_steps=max_steps), debug=Debug(max_steps=debug)
+        )
+        return total_steps(23, config)
+
+    assert (steps(), steps(max_steps=50), steps(debug=4), steps(max_steps=50, debug=4)) == (6, 50, 4, 4)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_evaluation_sees_every_example_once_in_order_of_length(processes):
+    split = Rows(23)
+    found = [rows for rank in range(processes) for rows in evaluation_batches(split, 4, rank, processes)]
+    assert sorted(np.concatenate(found).tolist()) == list(range(23))
+    for rows in found:
+        assert (np.diff(split.lengths[rows]) >= 0).all()

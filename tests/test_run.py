@@ -1,0 +1,215 @@
+"""``run.py`` as a person uses it: exit codes, what is printed, what is left behind, and what survives an accident."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from conftest import ROOT
+from dsgd.execution import _fork_server, _how_it_ended, execute, worker_count
+from dsgd.runs import RunFolder, folder_of, scan
+
+#: As short as a run can be, but in a child process, as a person's run is.
+SHORT = ("debug=tiny", "debug.max_steps=2", "model.layers=1", "task.max_length=16", "tracking=none")
+
+
+def states(tmp_path):
+    return sorted(folder.state for folder in scan(tmp_path))
+
+
+def table(output):
+    return [line for line in output.splitlines() if line.startswith("|")]
+
+
+def test_one_run_ends_with_its_folder_and_leaves_nothing_else(command, tmp_path):
+    done = command(*SHORT)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    folder = RunFolder(tmp_path / lines[-1])
+    assert folder.state == "finished"
+    assert any("accuracy" in line and "finished" in line for line in lines)
+    assert {path.name for path in tmp_path.iterdir()} == {"runs"}
+
+
+def test_a_sweep_trains_skips_and_shows_the_same_table(command, tmp_path):
+    sweep = ("-m", "method=fft,dsgd", "seed=42,52", *SHORT)
+    first = command(*sweep)
+    assert first.returncode == 0, first.stderr
+    assert sum(line.startswith("finished") for line in first.stdout.splitlines()) == 4
+    rows = table(first.stdout)
+    assert len(rows) == 4  # head, rule, fft, dsgd
+    assert all("2/2" in row and "±" in row for row in rows[2:])
+
+    started = time.perf_counter()
+    again = command(*sweep)
+    assert time.perf_counter() - started < 10
+    assert sum(line.startswith("skipped") for line in again.stdout.splitlines()) == 4
+    assert table(again.stdout) == rows
+    assert {path.name for path in tmp_path.iterdir()} == {"runs", ".hydra"}
+
+
+def test_a_skip_imports_no_torch(run_of, tmp_path):
+    run = run_of()
+    folder_of(run).mark_finished({"accuracy": 0.5, "status": "successful", "train_seconds": 1.0})
+    overrides = [f"results_dir={tmp_path}", "debug=tiny", "model.layers=1", "task.max_length=16"]
+    code = (
+        "import runpy, sys\n"
+        f"sys.argv = {['run.py', *overrides]!r}\n"
+        f"try: runpy.run_path({str(ROOT / 'run.py')!r}, run_name='__main__')\n"
+        "except SystemExit as end: assert end.code == 0, end.code\n"
+        "assert not {'torch', 'transformers', 'wandb', 'pandas'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "skipped" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["method=dsdg"], ["method = dsdg", "did you mean dsgd?"]),
+        (["schedule.tau=1.5"], ["schedule.tau = 1.5", "[0, 1]"]),
+        (["trainer.lr=abc"], ["trainer.lr = abc", "number"]),
+        (["task=bbc_new", "seed=x"], ["task = bbc_new", "did you mean bbc_news?", "seed = x", "2 errors"]),
+        (["-m", "seed=1,x"], ["seed = x"]),
+    ],
+)
+def test_a_wrong_command_line_is_told_at_once(command, tmp_path, arguments, words):
+    started = time.perf_counter()
+    done = command(*arguments)
+    assert time.perf_counter() - started < 5
+    assert done.returncode == 2
+    for word in words:
+        assert word in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_run_fails_alone_and_is_the_only_one_trained_again(command, tmp_path):
+    sweep = ("-m", "seed=1,2", *SHORT[:1], "debug.max_steps=30", *SHORT[2:])
+    call = [sys.executable, str(ROOT / "run.py"), *sweep, f"results_dir={tmp_path}"]
+    with subprocess.Popen(call, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        os.kill(running_pid(tmp_path), signal.SIGKILL)
+        output, errors = process.communicate(timeout=300)
+    assert process.returncode == 1, errors
+    assert states(tmp_path) == ["failed", "finished"]
+    assert "failed: " in output
+    assert "killed by signal 9 (SIGKILL)" in output
+
+    again = command(*sweep)
+    assert again.returncode == 0, again.stderr
+    words = [line.split()[0] for line in again.stdout.splitlines() if " seed " in line]
+    assert sorted(words) == ["finished", "skipped"]
+
+
+def running_pid(tmp_path, timeout=120):
+    """The process that trains a run, once one is seen."""
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        for folder in scan(tmp_path):
+            state = folder.read("state.json")
+            if state and state["state"] == "running":
+                return state["pid"]
+        time.sleep(0.05)
+    raise TimeoutError("no run was started")
+
+
+def test_two_processes_asked_for_one_run_train_it_once(command, tmp_path):
+    call = [sys.executable, str(ROOT / "run.py"), *SHORT, f"results_dir={tmp_path}"]
+    both = [subprocess.Popen(call, cwd=tmp_path, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = [process.communicate(timeout=300)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    outcomes = sorted(word for output in outputs for word in ("finished ", "skipped ") if word in output)
+    assert outcomes == ["finished ", "skipped "]
+    (folder,) = scan(tmp_path)
+    assert [record["step"] for record in folder.history if "train/loss" in record] == [1, 2]
+
+
+def test_a_timeout_is_a_failed_run(command, tmp_path):
+    done = command(*SHORT, "runtime.timeout=0.2")
+    assert done.returncode == 1
+    (folder,) = scan(tmp_path)
+    assert folder.state == "failed"
+    assert folder.reason.startswith("timeout")
+    assert (folder.path / "error.txt").exists()
+
+
+def test_a_forced_run_replaces_the_old_one_only_when_it_succeeds(train, run_of):
+    folder = train()
+    old = folder.metrics
+    assert execute(run_of()) == "skipped"
+    assert execute(run_of("force=true", "runtime.isolate=true", "runtime.timeout=0.1")) == "failed"
+    assert folder.metrics == old
+    assert execute(run_of("force=true")) == "finished"
+    assert folder.metrics["accuracy"] == old["accuracy"]
+    assert folder.metrics["seconds"] != old["seconds"]
+    assert not list(folder.path.parents[3].glob(".replacements/*"))
+
+
+def test_a_python_error_is_kept_with_its_traceback(run_of):
+    run = run_of("model.package=no_such_package")
+    assert execute(run) == "failed"
+    folder = folder_of(run)
+    assert "no_such_package" in folder.reason
+    assert "Traceback" in (folder.path / "error.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(0, None), (3, "exited with code 3"), (-signal.SIGTERM, "killed by signal 15 (SIGTERM)")]
+)
+def test_how_a_child_ended_is_said_in_words(code, words):
+    child = _fork_server().Process(target=end_with, args=(code,))
+    child.start()
+    child.join()
+    ended = _how_it_ended(child, None)
+    assert ended is None if words is None else words in ended
+
+
+def end_with(code):
+    if code < 0:
+        os.kill(os.getpid(), -code)
+        time.sleep(10)
+    os._exit(code)
+
+
+def test_joblib_s_counts_are_read_as_joblib_reads_them():
+    cores = len(os.sched_getaffinity(0))
+    assert (worker_count(None), worker_count(3), worker_count(-1)) == (1, 3, cores)
+
+
+def test_showing_a_config_trains_nothing(command, tmp_path):
+    done = command("--cfg", "job", "--resolve", "trainer.lr=3e-5")
+    assert done.returncode == 0, done.stderr
+    assert "lr: 3.0e-05" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_two_workers_share_a_sweep(command, tmp_path):
+    done = command("-m", "hydra/launcher=two_workers", "seed=1,2,3", *SHORT)
+    assert done.returncode == 0, done.stderr
+    assert states(tmp_path) == ["finished"] * 3
+    assert {folder.metrics["threads"] for folder in scan(tmp_path)} == {max(1, len(os.sched_getaffinity(0)) // 2)}
+
+
+@pytest.mark.slow
+def test_two_processes_of_one_run_equal_one(train, tmp_path):
+    """m is global and gradients are summed over ranks, also where the last window's rest falls to one rank."""
+    common = ("debug=tiny", "debug.examples=21", "model.layers=1", "task.max_length=16", "tracking=none")
+    exact = ("runtime.precision=fp32", "model.dropout=0", "runtime.device=cpu")
+    alone = train(*common, *exact, "trainer.batch_size=20")
+    launch = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1"]
+    results = tmp_path / "two"
+    call = [sys.executable, *launch, "--mixed_precision", "no", "--dynamo_backend", "no", str(ROOT / "run.py")]
+    call += [*common, *exact, "trainer.batch_size=10", "trainer.processes=2", f"results_dir={results}"]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    (folder,) = scan(results)
+    mine = [record["train/loss"] for record in alone.history if "train/loss" in record]
+    theirs = [record["train/loss"] for record in folder.history if "train/loss" in record]
+    assert theirs == pytest.approx(mine, rel=1e-5)
+    assert json.loads((folder.path / "environment.json").read_text())["processes"] == 2
