@@ -202,9 +202,8 @@ def test_two_processes_of_one_run_equal_one(train, tmp_path):
     common = ("debug=tiny", "debug.examples=21", "model.layers=1", "task.max_length=16", "tracking=none")
     exact = ("runtime.precision=fp32", "model.dropout=0", "runtime.device=cpu")
     alone = train(*common, *exact, "trainer.batch_size=20")
-    launch = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1"]
     results = tmp_path / "two"
-    call = [sys.executable, *launch, "--mixed_precision", "no", "--dynamo_backend", "no", str(ROOT / "run.py")]
+    call = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", str(ROOT / "run.py")]
     call += [*common, *exact, "trainer.batch_size=10", "trainer.processes=2", f"results_dir={results}"]
     done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr

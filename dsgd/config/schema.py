@@ -260,7 +260,7 @@ class Trainer:
     beta1: float = fraction(0.9)
     beta2: float = fraction(0.999)
     eps: float = positive(1e-8)
-    processes: int = at_least(1, 1)  # must equal the world size of `accelerate launch`
+    processes: int = at_least(1, 1)  # must equal the world size of `torchrun` or `accelerate launch`
     evaluate_every: int | None = at_least(None, 1)  # optimiser steps; null = at each epoch's end
 
 

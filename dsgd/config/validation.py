@@ -126,7 +126,7 @@ def _processes_match_the_launcher(config: Config) -> list[str]:
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if config.trainer.processes == world:
         return []
-    how = f"this launch has {world}; start with `accelerate launch --num_processes {config.trainer.processes} run.py …`"
+    how = f"this launch has {world}; start with `torchrun --nproc_per_node {config.trainer.processes} run.py …`"
     return [describe("trainer.processes", config.trainer.processes, how)]
 
 

@@ -72,7 +72,7 @@ def test_an_experiment_is_a_grid_without_the_flag_and_the_command_line_wins():
         ("task.imbalance.factor=0", ["task.imbalance.factor = 0", "(0, 1]"]),
         ("task.imbalance=0.1", ["task.imbalance", "task.imbalance.factor"]),
         ("loss.name=cross_entropy", ["loss.name", "loss=cross_entropy"]),
-        ("trainer.processes=2", ["trainer.processes = 2", "accelerate launch"]),
+        ("trainer.processes=2", ["trainer.processes = 2", "torchrun"]),
         ("seed=1,2", ["seed=1,2", "-m"]),
         ("no equals sign", ["no equals sign", "key=value"]),
         ("+trainer.momentum=1", ["trainer.momentum", "no such key"]),
