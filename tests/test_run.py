@@ -212,3 +212,19 @@ def test_two_processes_of_one_run_equal_one(train, tmp_path):
     theirs = [record["train/loss"] for record in folder.history if "train/loss" in record]
     assert theirs == pytest.approx(mine, rel=1e-5)
     assert json.loads((folder.path / "environment.json").read_text())["processes"] == 2
+
+
+def test_the_dashboard_mirrors_the_history(command, tmp_path):
+    """What W&B's own reader reads back from a run's offline folder is the run's ``history.jsonl``."""
+    assert command(*SHORT[:-1]).returncode == 0
+    (folder,) = scan(tmp_path)
+    call = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(folder.path / "wandb" / "latest-run")]
+    lines = subprocess.run(call, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    logged = [record["history"] for record in map(json.loads, lines) if record["type"] == "history"]
+    expected = {}
+    for record in folder.history:
+        expected.setdefault(record["step"], {}).update({key: value for key, value in record.items() if key != "step"})
+    assert [record["step"]["num"] for record in logged] == list(expected)
+    for record in logged:
+        wanted = expected[record["step"]["num"]]
+        assert {key: record["item"][key] for key in wanted} == wanted
