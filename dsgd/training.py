@@ -14,7 +14,8 @@ from torch import nn
 from dsgd import checkpoint, evaluation
 from dsgd.batches import evaluation_batches, steps_per_epoch, total_steps, windows
 from dsgd.config import compose
-from dsgd.config.schema import SLOTS, Config
+from dsgd.config.parts import SLOTS
+from dsgd.config.schema import Config
 from dsgd.data import Split, TaskData, load_task
 from dsgd.environment import describe_environment, make_accelerator
 from dsgd.evaluation import Predictions

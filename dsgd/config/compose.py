@@ -27,7 +27,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dsgd.config import identity, schema
-from dsgd.config.schema import PARTS, Config
+from dsgd.config.parts import PARTS
+from dsgd.config.schema import Config
 from dsgd.config.validation import ConfigErrors, allowed_text, describe, nearest, problems
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
-from dsgd.config.schema import PARTS, SLOTS, Config, ImbalanceKind, Loss, ScheduleName
+from dsgd.config.parts import PARTS, SLOTS, Loss, ScheduleName
+from dsgd.config.schema import Config, ImbalanceKind
 
 #: Raised when the meaning of a key changes, so that old runs are not taken for new ones.
 SCHEMA_VERSION = 1

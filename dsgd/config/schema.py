@@ -2,51 +2,20 @@
 
 Torch-free. A field's default is the reference point of a run's identity (see ``identity.py``): a key enters the
 identity only where its value differs from the default written here, so adding a key never orphans finished runs.
-The method parts' dataclasses live here and not beside the parts, because composing must not import torch.
+The method parts' dataclasses are in ``parts.py`` and not beside the parts, because composing must not import torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
-
-@dataclass(frozen=True)
-class Allowed:
-    """A field's range: a test and the words that say it."""
-
-    accepts: Callable[[Any], bool]
-    text: str
-
-
-def _ranged(default: Any, accepts: Callable[[Any], bool], text: str) -> Any:
-    return field(default=default, metadata={"allowed": Allowed(accepts, text)})
-
-
-def within(default: Any, low: float, high: float) -> Any:
-    """A number in the closed interval [low, high]."""
-    return _ranged(default, lambda value: low <= value <= high, f"a number in [{low:g}, {high:g}]")
-
-
-def fraction(default: Any) -> Any:
-    """A number in the half-open interval [0, 1)."""
-    return _ranged(default, lambda value: 0 <= value < 1, "a number in [0, 1)")
-
-
-def positive(default: Any) -> Any:
-    """A number above zero."""
-    return _ranged(default, lambda value: value > 0, "a number above 0")
-
-
-def at_least(default: Any, low: float) -> Any:
-    """A number not below ``low``."""
-    return _ranged(default, lambda value: value >= low, f"a number of at least {low:g}")
-
+from dsgd.config.fields import at_least, fraction, positive, ranged, within
+from dsgd.config.parts import PARTS, Loss, Part, Schedule
 
 # --- model and task -------------------------------------------------------------------------------------------------
 
@@ -92,7 +61,7 @@ class Imbalance:
     """The imbalanced subset of the training split."""
 
     kind: ImbalanceKind = ImbalanceKind.none
-    factor: float = _ranged(1.0, lambda value: 0 < value <= 1, "a number in (0, 1]")
+    factor: float = ranged(1.0, lambda value: 0 < value <= 1, "a number in (0, 1]")
     subset_seed: int = at_least(0, 0)
 
 
@@ -112,125 +81,6 @@ class Task:
     max_length: int = at_least(128, 4)  # tokens
     imbalance: Imbalance = field(default_factory=Imbalance)
     recipe: TaskRecipe = field(default_factory=TaskRecipe)
-
-
-# --- the slots of a method ------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Part:
-    """What fills one slot; ``name`` is the file's name in ``conf/<slot>/`` and ``dsgd/methods/<slot>/``."""
-
-    name: str = MISSING
-
-
-@dataclass
-class Loss(Part):
-    """Per-example losses and their weights."""
-
-    reads_schedule: ClassVar[bool] = False
-    label_smoothing: float = fraction(0.0)
-
-    def needs_whole_window(self) -> bool:
-        """Whether the weights depend on all examples of the optimiser window, so that it cannot be split."""
-        return False
-
-
-@dataclass
-class CrossEntropy(Loss):
-    """Plain mean cross-entropy: full fine-tuning."""
-
-    name: str = "cross_entropy"
-
-
-class Ties(Enum):
-    """Whether an example whose true class shares the highest logit counts as wrong or goes by ``argmax``."""
-
-    wrong = "wrong"
-    argmax = "argmax"
-
-
-class Normalization(Enum):
-    """``full_m`` is the method; the other two are ablations that change the step size."""
-
-    full_m = "full_m"
-    sum_w = "sum_w"
-    per_group = "per_group"
-
-
-@dataclass
-class DSGD(Loss):
-    """Dynamic scaled gradient descent."""
-
-    reads_schedule: ClassVar[bool] = True
-    name: str = "dsgd"
-    ties: Ties = Ties.wrong
-    normalization: Normalization = Normalization.full_m
-
-    def needs_whole_window(self) -> bool:
-        """The ablations divide by sums over the whole window."""
-        return self.normalization is not Normalization.full_m
-
-
-class ScheduleName(Enum):
-    """The shapes of γ_t."""
-
-    linear = "linear"
-    descending = "descending"
-    cosine = "cosine"
-    static = "static"
-
-
-@dataclass
-class Schedule:
-    """γ_t over the optimiser steps; ``tau`` scales the moving shapes, ``gamma`` is the static value."""
-
-    name: ScheduleName = ScheduleName.linear
-    tau: float = within(1.0, 0, 1)
-    gamma: float = within(1.0, 0, 1)
-
-
-@dataclass
-class NoInitialization(Part):
-    """The weights stay as loaded."""
-
-    name: str = "none"
-
-
-@dataclass
-class Full(Part):
-    """All parameters train: full fine-tuning."""
-
-    name: str = "full"
-
-
-@dataclass
-class Plain(Part):
-    """One backward pass."""
-
-    name: str = "plain"
-
-
-@dataclass
-class Clip(Part):
-    """Clip the global gradient norm; 0 = never."""
-
-    name: str = "clip"
-    clip: float = at_least(1.0, 0)
-
-
-@dataclass
-class NoRegularizer(Part):
-    """Nothing is added to the loss."""
-
-    name: str = "none"
-
-
-@dataclass
-class Last(Part):
-    """The weights after the last step are evaluated."""
-
-    name: str = "last"
 
 
 @dataclass
@@ -256,7 +106,7 @@ class Trainer:
     warmup: float = fraction(0.1)  # share of the steps
     weight_decay: float = at_least(0.01, 0)
     clip: float = at_least(1.0, 0)  # read by transform=clip; 0 = never
-    layer_decay: float = _ranged(1.0, lambda value: 0 < value <= 1, "a number in (0, 1]")
+    layer_decay: float = ranged(1.0, lambda value: 0 < value <= 1, "a number in (0, 1]")
     beta1: float = fraction(0.9)
     beta2: float = fraction(0.999)
     eps: float = positive(1e-8)
@@ -386,20 +236,6 @@ class Config:
     results_dir: str = "results"
     force: bool = False
 
-
-#: The slots whose parts are method files, in the order of the training step.
-SLOTS = ("loss", "initialization", "adapter", "gradient", "transform", "regularizer", "averaging")
-
-#: Every part, by slot. ``conf/<slot>/<name>.yaml`` and ``dsgd/methods/<slot>/<name>.py`` carry the same name.
-PARTS: dict[str, tuple[type[Part], ...]] = {
-    "loss": (CrossEntropy, DSGD),
-    "initialization": (NoInitialization,),
-    "adapter": (Full,),
-    "gradient": (Plain,),
-    "transform": (Clip,),
-    "regularizer": (NoRegularizer,),
-    "averaging": (Last,),
-}
 
 #: The other groups that have one schema each.
 GROUPS: dict[str, type[Any]] = {

@@ -18,7 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any
 
-from dsgd.config.schema import PARTS, SLOTS, Allowed, Config, ImbalanceKind, Loss
+from dsgd.config.fields import Allowed
+from dsgd.config.parts import PARTS, SLOTS, Loss
+from dsgd.config.schema import Config, ImbalanceKind
 
 
 class ConfigErrors(ValueError):  # noqa: N818 - it holds all of them

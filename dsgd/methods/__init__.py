@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dsgd.config.schema import Part  # importing it for real would need Hydra
+    from dsgd.config.parts import Part  # importing it for real would need Hydra
 
 
 def build(slot: str, config: Part, **context: object) -> Any:

@@ -1,7 +1,7 @@
 """What each slot of a method is handed and what it gives back, so that any two parts compose.
 
 Shapes: ``n`` examples of one micro-batch, ``m`` valid labels of the whole optimiser window, ``K`` classes.
-A part is a class in ``dsgd/methods/<slot>/<name>.py`` with the same name as its dataclass in ``config/schema.py``.
+A part is a class in ``dsgd/methods/<slot>/<name>.py`` with the same name as its dataclass in ``config/parts.py``.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import sys
 import pytest
 from hydra.core.config_store import ConfigStore
 
-from dsgd.config import compose, schema
+from dsgd.config import compose, parts, schema
 from dsgd.config.compose import expand, identify, is_multirun, read_command
 from dsgd.config.validation import ConfigErrors
 
@@ -30,8 +30,8 @@ def test_the_default_is_dsgd_on_the_embedded_model_and_task():
 def test_a_preset_fills_its_slot_and_the_command_line_has_the_last_word():
     (preset,) = runs("method=dsgd")
     (overridden,) = runs("method=dsgd", "loss=cross_entropy")
-    assert isinstance(preset.config.loss, schema.DSGD)
-    assert isinstance(overridden.config.loss, schema.CrossEntropy)
+    assert isinstance(preset.config.loss, parts.DSGD)
+    assert isinstance(overridden.config.loss, parts.CrossEntropy)
 
 
 def test_a_sweep_expands_to_the_product_in_order():
@@ -109,10 +109,10 @@ def test_a_config_survives_its_file(tmp_path):
 
 def test_every_part_has_a_yaml_and_a_schema():
     schema.register()
-    for slot, parts in schema.PARTS.items():
+    for slot, kinds in parts.PARTS.items():
         stored = {name.removesuffix(".yaml") for name in ConfigStore.instance().list(f"schema/{slot}")}
         files = {path.stem for path in (compose.CONF / slot).glob("*.yaml")}
-        assert stored == {part().name for part in parts}
+        assert stored == {part().name for part in kinds}
         assert files >= stored
 
 

@@ -1,0 +1,40 @@
+"""Dataclass fields that know their range; the validator reads it from the field's metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """A field's range: a test and the words that say it."""
+
+    accepts: Callable[[Any], bool]
+    text: str
+
+
+def ranged(default: Any, accepts: Callable[[Any], bool], text: str) -> Any:
+    """A field whose value must pass ``accepts``, which ``text`` says in words."""
+    return field(default=default, metadata={"allowed": Allowed(accepts, text)})
+
+
+def within(default: Any, low: float, high: float) -> Any:
+    """A number in the closed interval [low, high]."""
+    return ranged(default, lambda value: low <= value <= high, f"a number in [{low:g}, {high:g}]")
+
+
+def fraction(default: Any) -> Any:
+    """A number in the half-open interval [0, 1)."""
+    return ranged(default, lambda value: 0 <= value < 1, "a number in [0, 1)")
+
+
+def positive(default: Any) -> Any:
+    """A number above zero."""
+    return ranged(default, lambda value: value > 0, "a number above 0")
+
+
+def at_least(default: Any, low: float) -> Any:
+    """A number not below ``low``."""
+    return ranged(default, lambda value: value >= low, f"a number of at least {low:g}")
