@@ -28,6 +28,9 @@ Outcome = Literal["skipped", "elsewhere", "finished", "failed"]
 #: Imported once by the fork server. A name that is not installed is passed over.
 PRELOAD = ["dsgd.training", "sklearn.metrics", *tracking.PRELOAD]
 
+#: What an observed run leaves; a finished run without it is trained again where it is asked for.
+DIAGNOSTIC_FILES = {"gradients": "diagnostics.parquet", "representations": "representations.npz"}
+
 
 def execute(run: Run, workers: int = 1, alone: bool = True) -> Outcome:
     """Train ``run`` unless it is finished already, and leave its folder.
@@ -78,7 +81,10 @@ def identity_of(run: Run) -> dict[str, Any]:
 
 
 def _is_done(run: Run) -> bool:
-    return not run.config.force and folder_of(run).state == "finished"
+    folder = folder_of(run)
+    needed = DIAGNOSTIC_FILES.get(run.config.diagnostics.name)
+    is_complete = needed is None or (folder.path / needed).exists()
+    return not run.config.force and folder.state == "finished" and is_complete
 
 
 def _prepare(run: Run) -> RunFolder:

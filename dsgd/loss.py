@@ -138,6 +138,7 @@ def weighted_losses(
     label_smoothing: float = 0.0,
     ties: Ties = "wrong",
     normalization: Normalization = "full_m",
+    judge: Tensor | None = None,
 ) -> LossOutput:
     """Per-example losses w_i ℓ_i, to be summed over an optimiser step and divided once by its m.
 
@@ -153,6 +154,7 @@ def weighted_losses(
         ties: the tie rule, see ``Ties``.
         normalization: see ``Normalization``; the ablations' weights already contain this call's m, to cancel the
             later division, and are therefore only right where one call sees the whole optimiser step.
+        judge: (n, K) logits that decide W and C in the place of ``logits``, as those of a pass without dropout.
 
     Returns:
         Losses (n,), float64 for float64 logits and float32 otherwise; ``is_correct`` (n,) bool, membership of C; and
@@ -169,7 +171,7 @@ def weighted_losses(
     _check_options(label_smoothing, ties, normalization)
     _check_gamma(gamma)
     valid = labels != ignore_index
-    rows = _compare(logits, labels, valid, ignore_index, label_smoothing, ties)
+    rows = _compare(logits, labels, valid, ignore_index, label_smoothing, ties, judge)
     is_wrong = valid & ~rows.is_correct
     with torch.no_grad():
         dtype = rows.losses.dtype
@@ -207,7 +209,13 @@ class _Rows(NamedTuple):
 
 
 def _compare(
-    logits: Tensor, labels: Tensor, valid: Tensor, ignore_index: int, label_smoothing: float, ties: Ties
+    logits: Tensor,
+    labels: Tensor,
+    valid: Tensor,
+    ignore_index: int,
+    label_smoothing: float,
+    ties: Ties,
+    judge: Tensor | None,
 ) -> _Rows:
     """One look at the logits; ignored rows have loss 0 and count as finite."""
     scores = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
@@ -215,7 +223,7 @@ def _compare(
     scores = scores.masked_fill(~valid[:, None], 0.0)
     losses = cross_entropy(scores, labels, reduction="none", ignore_index=ignore_index, label_smoothing=label_smoothing)
     with torch.no_grad():
-        is_correct, is_tied = is_correct_and_tied(scores, labels, valid, ties)
+        is_correct, is_tied = is_correct_and_tied(scores if judge is None else judge.float(), labels, valid, ties)
         is_finite = scores.isfinite().all(dim=1) & losses.isfinite()
     return _Rows(losses, is_correct, is_tied, is_finite)
 

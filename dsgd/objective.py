@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from dsgd.methods.contracts import Batch, Loss, LossOutput, Regularizer, Statistics, Step, Window
+from dsgd.group_gradients import group_gradients
+from dsgd.methods.contracts import Adapter, Batch, Loss, LossOutput, Regularizer, Statistics, Step, Window
 
 
 class ScaledObjective:
     """The objective that the ``gradient`` slot differentiates (``contracts.Objective``)."""
 
-    def __init__(self, loss: Loss, regularizer: Regularizer, accelerator: Accelerator) -> None:
+    def __init__(self, loss: Loss, regularizer: Regularizer, adapter: Adapter, accelerator: Accelerator) -> None:
         self.loss = loss
         self.regularizer = regularizer
+        self.adapter = adapter
         self.accelerator = accelerator
         self._statistics: Statistics = {}
+        self._records = True
 
     def micro_batches(self, model: nn.Module, window: Window) -> Iterator[tuple[Batch, AbstractContextManager[None]]]:
         """Each micro-batch on the device, with gradient exchange delayed to the last."""
@@ -30,27 +34,72 @@ class ScaledObjective:
     def __call__(self, model: nn.Module, batch: Batch, step: Step) -> LossOutput:
         """Weighted per-example losses (n,) of ``batch``, the regularizer's terms included."""
         logits = model(**batch.inputs)
-        output = self.loss.per_example(logits, batch.labels, step)
+        if getattr(self.loss, "judges_in_evaluation_mode", False):
+            output = self.loss.per_example(logits, batch.labels, step, judge=self._judge(model, batch))  # type: ignore[call-arg]
+        else:
+            output = self.loss.per_example(logits, batch.labels, step)
         extra = self.regularizer.per_example(model, batch, logits)
         if extra is not None:
-            output = output._replace(losses=output.losses + extra)
+            statistics = {**output.statistics, "regularizer": extra.detach().sum()}
+            output = LossOutput(output.losses + extra, output.is_correct, statistics)
         self._add(output)
         return output
-
-    def penalty(self, model: nn.Module) -> Tensor | None:
-        """The regularizer's term on the parameters alone."""
-        return self.regularizer.penalty(model)
 
     def backward(self, loss: Tensor) -> None:
         """Accumulate the gradient of ``loss``; DDP averages over processes, and the method sums."""
         self.accelerator.backward(loss * self.accelerator.num_processes)
+
+    def add_penalty(self, model: nn.Module) -> None:
+        """Add the gradient of the regularizer's and the adapter's terms on the parameters alone.
+
+        Outside of DDP's exchange: every process computes the same.
+        """
+        bare = self.accelerator.unwrap_model(model)
+        for term in (self.regularizer.penalty(bare), self.adapter.penalty(bare)):
+            if term is not None:
+                torch.autograd.backward(term)
+
+    def group_gradients(self, model: nn.Module, window: Window) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Gradients of the summed losses over W and over C: whole window, all processes, fp32."""
+        bare = self.accelerator.unwrap_model(model)  # exchanged by hand below, because DDP knows one gradient only
+        wrong: dict[str, Tensor] = {}
+        correct: dict[str, Tensor] = {}
+        for batch, _ in self.micro_batches(bare, Window(window.batches, window.size, window.step)):
+            output = self(bare, batch, window.step)
+            for total, part in zip((wrong, correct), group_gradients(bare, output), strict=True):
+                for name, gradient in part.items():
+                    total[name] = total[name] + gradient if name in total else gradient
+        if self.accelerator.num_processes > 1:
+            return self._exchanged(wrong), self._exchanged(correct)
+        return wrong, correct
+
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Forwards inside leave no statistics."""
+        self._records = False
+        try:
+            yield
+        finally:
+            self._records = True
 
     def collect(self) -> Statistics:
         """Sums over this process's micro-batches since the last call, as 0-d tensors on the device."""
         statistics, self._statistics = self._statistics, {}
         return statistics
 
+    def _exchanged(self, group: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: self.accelerator.reduce(gradient, reduction="sum") for name, gradient in group.items()}
+
+    @torch.no_grad()
+    def _judge(self, model: nn.Module, batch: Batch) -> Tensor:
+        bare = self.accelerator.unwrap_model(model)
+        bare.eval()
+        logits: Tensor = bare(**batch.inputs)
+        bare.train()
+        return logits
+
     def _add(self, output: LossOutput) -> None:
-        new = {"loss": output.losses.detach().sum(), **output.statistics}
-        old = self._statistics
-        self._statistics = {name: old[name] + value if name in old else value for name, value in new.items()}
+        if self._records:
+            new = {"loss": output.losses.detach().sum(), **output.statistics}
+            old = self._statistics
+            self._statistics = {name: old[name] + value if name in old else value for name, value in new.items()}

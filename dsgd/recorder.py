@@ -14,6 +14,9 @@ from dsgd.methods.contracts import Statistics, Window
 from dsgd.runs import RunFolder
 from dsgd.tracking import Tracker
 
+#: Statistics that are counts of the window's examples.
+COUNTS = ("wrong", "correct", "ties", "nonfinite")
+
 
 class NonFiniteError(ArithmeticError):
     """A loss or logit was NaN or infinite: the run has failed and must not pass for a collapsed one."""
@@ -65,7 +68,7 @@ class Recorder:
         sums = self._read([sums for _, _, sums, _ in waiting], add_up=True)
         others = self._read([others for _, _, _, others in waiting], add_up=False)
         records = [
-            {**known, **step_record(size, total), **{f"train/{name}": value for name, value in other.items()}}
+            {**known, **step_record(size, total), **{key(name): value for name, value in other.items()}}
             for (known, size, _, _), total, other in zip(waiting, sums, others, strict=True)
         ]
         self._write(records)
@@ -91,17 +94,14 @@ class Recorder:
 
 
 def step_record(size: int, sums: dict[str, float]) -> dict[str, float]:
-    """History keys of one step, from the window's size m and its sums."""
-    return {
-        "train/loss": sums["loss"] / size,
-        "train/loss_wrong": sums["loss_wrong"] / size,
-        "train/loss_correct": sums["loss_correct"] / size,
-        "train/wrong": sums["wrong"],
-        "train/correct": sums["correct"],
-        "train/wrong_share": sums["wrong"] / size,
-        "train/ties": sums["ties"],
-        "train/nonfinite": sums["nonfinite"],
-    }
+    """History keys of one step: counts as they are, other sums as means over the window's m examples."""
+    record = {key(name): value if name in COUNTS else value / size for name, value in sums.items()}
+    return {**record, "train/wrong_share": sums["wrong"] / size}
+
+
+def key(name: str) -> str:
+    """The history's key of a statistic: a part's own ``part/name`` as it is, the common ones under ``train/``."""
+    return name if "/" in name else f"train/{name}"
 
 
 class Progress:

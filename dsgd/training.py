@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from dsgd import checkpoint, evaluation
 from dsgd.batches import evaluation_batches, steps_per_epoch, total_steps, windows
@@ -17,11 +19,12 @@ from dsgd.config import compose
 from dsgd.config.parts import SLOTS
 from dsgd.config.schema import Config
 from dsgd.data import Split, TaskData, load_task
+from dsgd.diagnostics import make_observer
 from dsgd.environment import describe_environment, make_accelerator
 from dsgd.evaluation import Predictions
 from dsgd.methods import build
-from dsgd.methods.contracts import Averaging, Gradient, Statistics, Step, Transform, Window
-from dsgd.models import build_model, load_tokenizer, require_fp32
+from dsgd.methods.contracts import Adapter, Averaging, Gradient, Statistics, Step, Transform, Window
+from dsgd.models import Classifier, build_model, load_tokenizer, require_fp32
 from dsgd.objective import ScaledObjective
 from dsgd.optimization import make_lr_schedule, make_optimizer, trainable
 from dsgd.randomness import streams
@@ -78,19 +81,21 @@ class Training:
         self.total = total_steps(len(self.data.train), config)
         schedule = config.schedule
         gamma = make_schedule(schedule.name.value, self.total, schedule.tau, schedule.gamma)
-        self.parts = {
-            slot: build(slot, getattr(config, slot), schedule=gamma, total_steps=self.total) for slot in SLOTS
-        }
+        context = {"schedule": gamma, "total_steps": self.total, "class_counts": self.data.class_counts}
+        self.parts = {slot: build(slot, getattr(config, slot), **context) for slot in SLOTS}
 
         model = build_model(config.model, len(self.data.classes), self.seeds.initialization)
-        self.parts["initialization"](model, _Context(torch.Generator().manual_seed(self.seeds.initialization)))
+        self.parts["initialization"](model.to(accelerator.device), InitialTraining(self))
         model = self.parts["adapter"](model)
         require_fp32(model)  # adapters too
         self.optimizer = make_optimizer(model.to(accelerator.device), config.trainer)
         self.lr_schedule = make_lr_schedule(self.optimizer, config.trainer, self.total)
         self.parameters = trainable(model)
         self.model: nn.Module = accelerator.prepare_model(model)
-        self.objective = ScaledObjective(self.parts["loss"], self.parts["regularizer"], accelerator)
+        self.objective = ScaledObjective(
+            self.parts["loss"], self.parts["regularizer"], self.parts["adapter"], accelerator
+        )
+        self.observer = make_observer(config.diagnostics)
         self.recorder = self._recorder(progress)
         self.clock, self.best = Clock(), {"accuracy_best": 0.0, "best_step": 0}
         torch.manual_seed(self.seeds.dropout)  # last, so that nothing above shifts the stream
@@ -98,26 +103,32 @@ class Training:
     def run(self) -> dict[str, Any]:
         """All steps and evaluations; returns the summary row without the run's identity."""
         first = checkpoint.resume(self) + 1
+        self.observer.start(self)
         if first == 1:
             self.evaluate(step=0)
         rank = self.accelerator.process_index
         for window in windows(self.data.train, self.config.trainer, self.seeds.data_order, self.total, first, rank):
+            self.observer.before_step(self, window)
             self.step(window)
             if self._evaluation_is_due(window.step):
                 self.evaluate(window.step.number)
             checkpoint.save_if_due(self, window.step)
+        self.observer.finish(self)
         averaging: Averaging = self.parts["averaging"]
-        with averaging.result(self.accelerator.unwrap_model(self.model)) as model:
+        bare = self.accelerator.unwrap_model(self.model)
+        with averaging.result(bare) as model:
             predictions = self.evaluate(self.total)
             checkpoint.close(self, model)
+        variants = self._evaluate_variants(averaging.variants(bare))
         self.recorder.progress.close()
-        return self._summary(predictions)
+        return {**self._summary(predictions), **variants}
 
     def step(self, window: Window) -> None:
         """One optimiser step: the method's slots in their fixed order."""
         started = time.perf_counter()
         gradient: Gradient = self.parts["gradient"]
         transform: Transform = self.parts["transform"]
+        adapter: Adapter = self.parts["adapter"]
         averaging: Averaging = self.parts["averaging"]
         known = self._known_before(window.step)
         self.optimizer.zero_grad(set_to_none=True)
@@ -125,6 +136,7 @@ class Training:
         others |= transform(self.parameters, self.optimizer, window.step)
         self.optimizer.step()
         self.lr_schedule.step()
+        others |= adapter.after_step(self.accelerator.unwrap_model(self.model), window.step)
         averaging.update(self.accelerator.unwrap_model(self.model), window.step)
         self.recorder.step(window, known, self.objective.collect(), others)
         self.clock.seconds += time.perf_counter() - started
@@ -142,6 +154,20 @@ class Training:
         collapsed = float(numbers["status"] == "collapsed")
         self.recorder.evaluation(step, {**shown, "collapsed": collapsed, "seconds": time.perf_counter() - started})
         return predictions
+
+    def _evaluate_variants(self, variants: dict[str, AbstractContextManager[nn.Module]]) -> dict[str, Any]:
+        """Accuracy and status of further averages, as ``accuracy_<name>``; their predictions beside the run's own."""
+        found: dict[str, Any] = {}
+        for name, weights in variants.items():
+            with weights:
+                predictions = predict(
+                    self.model, self.data.evaluation, self.data.classes, self.config, self.accelerator
+                )
+            if self.accelerator.is_main_process:
+                predictions.save(self.folder.path / f"predictions_{name}.parquet")
+            row = evaluation.evaluate(predictions, self.config.evaluation)
+            found |= {f"accuracy_{name}": row["accuracy"], f"status_{name}": row["status"]}
+        return found
 
     def _evaluation_is_due(self, step: Step) -> bool:
         """At each epoch's end or every so many steps; the end of training has its own evaluation."""
@@ -205,11 +231,29 @@ def predict(
     return Predictions(split.index, split.labels, scores.cpu().numpy(), classes)
 
 
-@dataclass(frozen=True)
-class _Context:
+class InitialTraining:
     """What an initialization may use (``contracts.InitializationContext``)."""
 
-    generator: torch.Generator
+    def __init__(self, training: Training) -> None:
+        self._training = training
+        self.generator = torch.Generator().manual_seed(training.seeds.initialization)
+
+    def train_head(self, model: Classifier, epochs: int, lr: float) -> None:
+        """Mean cross-entropy over the head's parameters alone, at a constant rate, in the run's own batches."""
+        training, trainer = self._training, self._training.config.trainer
+        head = list(model.head.parameters())
+        optimizer = torch.optim.AdamW(head, lr=lr, weight_decay=trainer.weight_decay)
+        total = epochs * steps_per_epoch(len(training.data.train), trainer)
+        total = min(total, training.config.debug.max_steps or total)
+        for window in windows(training.data.train, trainer, training.seeds.data_order, total):
+            optimizer.zero_grad()
+            for batch in window.batches:
+                moved = batch.to(training.accelerator.device)
+                with training.accelerator.autocast():
+                    logits = model(**moved.inputs)
+                loss = cross_entropy(logits.float(), moved.labels, reduction="sum") / window.size
+                torch.autograd.backward(loss, inputs=head)
+            optimizer.step()
 
 
 def _shrunk(data: TaskData, config: Config) -> TaskData:

@@ -33,6 +33,7 @@ ASIDE = (
     "model.recipe",  # read through trainer.*
     "task.recipe",
     "task.package",
+    "adapter.lr",  # read through trainer.lr
     "trainer.clip",  # read through transform.clip
     "runtime.device",  # resolved device, precision and threads are recorded in environment.json instead
     "runtime.threads",

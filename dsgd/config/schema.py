@@ -199,7 +199,8 @@ class Debug:
 class Diagnostics:
     """Observers that never change a run."""
 
-    name: str = "none"
+    name: str = "none"  # none | gradients | representations
+    layers: int | None = at_least(10, 1)  # gradients: how many of the encoder's weight matrices; null = all
 
 
 @dataclass

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from dsgd.models import Classifier
 
 #: What a part wants in the history: key ``part/name`` to a 0-d tensor on the device; read at the logging interval.
 Statistics = dict[str, Tensor]
@@ -57,7 +60,11 @@ class LossOutput(NamedTuple):
 
 
 class Loss(Protocol):
-    """Slot ``loss``."""
+    """Slot ``loss``.
+
+    A loss may have an attribute ``judges_in_evaluation_mode``: where it is true, a further argument ``judge`` (n, K)
+    holds the logits of a forward pass in evaluation mode, without gradients.
+    """
 
     def per_example(self, logits: Tensor, labels: Tensor, step: Step) -> LossOutput:
         """Weighted per-example losses of ``logits`` (n, K) against ``labels`` (n,)."""
@@ -71,16 +78,25 @@ class Initialization(Protocol):
 
 
 class InitializationContext(Protocol):
-    """What an initialization may use: its own random stream, on the CPU."""
+    """What an initialization may use: its own random stream, on the CPU, and training of the head alone (LP-FT)."""
 
     generator: torch.Generator
+
+    def train_head(self, model: Classifier, epochs: int, lr: float) -> None:
+        """Train only the classification head, with mean cross-entropy; these steps count neither in t nor in T."""
 
 
 class Adapter(Protocol):
     """Slot ``adapter``: decides which parameters train."""
 
     def __call__(self, model: nn.Module) -> nn.Module:
-        """The model to train, wrapped or with ``requires_grad`` set."""
+        """The model to train, changed in place: still a ``Classifier``, with ``requires_grad`` set."""
+
+    def penalty(self, model: nn.Module) -> Tensor | None:
+        """A term on the adapter's own parameters, added once a window, not divided by m, or None."""
+
+    def after_step(self, model: nn.Module, step: Step) -> Statistics:
+        """Called after the optimiser's step and before the gradients are cleared."""
 
 
 class Objective(Protocol):
@@ -92,11 +108,20 @@ class Objective(Protocol):
     def __call__(self, model: nn.Module, batch: Batch, step: Step) -> LossOutput:
         """Forward ``batch`` and return its weighted per-example losses; the statistics are kept for the history."""
 
-    def penalty(self, model: nn.Module) -> Tensor | None:
-        """A term on the parameters alone: added once a window, not divided by m, or None."""
-
     def backward(self, loss: Tensor) -> None:
         """Accumulate the gradient of ``loss``, so that processes sum rather than average."""
+
+    def add_penalty(self, model: nn.Module) -> None:
+        """Add the gradient of the terms on the parameters alone: once a window, not divided by m."""
+
+    def group_gradients(self, model: nn.Module, window: Window) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The gradients of the SUM of the losses over W and over C of the whole window and all processes.
+
+        Two dicts, parameter name → gradient in fp32, zeros for an empty group; only parameters that train.
+        """
+
+    def unrecorded(self) -> AbstractContextManager[None]:
+        """A context whose forwards leave no statistics (a second look at the same window)."""
 
 
 class Gradient(Protocol):
@@ -131,3 +156,6 @@ class Averaging(Protocol):
 
     def result(self, model: nn.Module) -> AbstractContextManager[nn.Module]:
         """A context in which the averaged weights stand in ``model``; the trained ones return on exit."""
+
+    def variants(self, model: nn.Module) -> dict[str, AbstractContextManager[nn.Module]]:
+        """The same for further averages that are to be evaluated at the end, by name."""

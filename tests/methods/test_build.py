@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from dsgd.config import schema
+from dsgd.config import parts
 from dsgd.loss import weighted_losses
 from dsgd.methods import build
 from dsgd.methods.contracts import Step
@@ -25,7 +25,7 @@ class Colour(Enum):
 
 
 @dataclass
-class Probe(schema.Part):
+class Probe(parts.Part):
     name: str = "probe"
     size: int = 3
     colour: Colour = Colour.red
@@ -70,13 +70,13 @@ def test_missing_context_is_named(probe):
 
 def test_unknown_part_is_named():
     with pytest.raises(ModuleNotFoundError, match=r"dsgd\.methods\.loss\.focl"):
-        build("loss", schema.CrossEntropy(name="focl"))
+        build("loss", parts.CrossEntropy(name="focl"))
     with pytest.raises(AttributeError, match="Probe"):
         build("loss", Probe(name="dsgd"))
 
 
 def test_dsgd_is_the_reference_loss_at_its_schedule(batch):
-    config = schema.DSGD(label_smoothing=0.1, ties=schema.Ties.argmax, normalization=schema.Normalization.per_group)
+    config = parts.DSGD(label_smoothing=0.1, ties=parts.Ties.argmax, normalization=parts.Normalization.per_group)
     part = build("loss", config, schedule=LinearSchedule(10, 0.5), total_steps=10)
     assert type(part) is DSGD
     assert part.gamma(STEP) == pytest.approx(0.15)
@@ -88,7 +88,7 @@ def test_dsgd_is_the_reference_loss_at_its_schedule(batch):
 
 
 def test_cross_entropy_is_torchs_and_needs_no_schedule(batch):
-    part = build("loss", schema.CrossEntropy(label_smoothing=0.1), schedule=LinearSchedule(10))
+    part = build("loss", parts.CrossEntropy(label_smoothing=0.1), schedule=LinearSchedule(10))
     assert type(part) is CrossEntropy
     output = part.per_example(*batch, STEP)
     assert torch.equal(output.losses, cross_entropy(*batch, reduction="none", label_smoothing=0.1))
@@ -96,8 +96,8 @@ def test_cross_entropy_is_torchs_and_needs_no_schedule(batch):
 
 def test_both_losses_report_the_same_statistics(batch):
     """They describe the logits, not the weights: one correct, two wrong of which one tied, none non-finite."""
-    plain = build("loss", schema.CrossEntropy()).per_example(*batch, STEP)
-    scaled = build("loss", schema.DSGD(), schedule=LinearSchedule(10)).per_example(*batch, STEP)
+    plain = build("loss", parts.CrossEntropy()).per_example(*batch, STEP)
+    scaled = build("loss", parts.DSGD(), schedule=LinearSchedule(10)).per_example(*batch, STEP)
     assert plain.statistics == scaled.statistics
     assert torch.equal(plain.is_correct, scaled.is_correct)
     counts = {key: value.item() for key, value in plain.statistics.items() if not key.startswith("loss")}

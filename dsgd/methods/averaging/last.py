@@ -16,3 +16,7 @@ class Last:
     def result(self, model: nn.Module) -> AbstractContextManager[nn.Module]:
         """The model as it stands."""
         return nullcontext(model)
+
+    def variants(self, model: nn.Module) -> dict[str, AbstractContextManager[nn.Module]]:
+        """None."""
+        return {}

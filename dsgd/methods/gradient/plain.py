@@ -1,6 +1,5 @@
 """One backward pass: the gradient of the window's mean loss."""
 
-import torch
 from torch import nn
 
 from dsgd.methods.contracts import Objective, Statistics, Window
@@ -17,7 +16,5 @@ class Plain:
         for batch, exchange in objective.micro_batches(model, window):
             with exchange:
                 objective.backward(objective(model, batch, window.step).losses.sum() / window.size)
-        penalty = objective.penalty(model)
-        if penalty is not None:
-            torch.autograd.backward(penalty)
+        objective.add_penalty(model)
         return {}

@@ -12,6 +12,6 @@ class CrossEntropy:
     def __init__(self, label_smoothing: float) -> None:
         self.label_smoothing = label_smoothing
 
-    def per_example(self, logits: Tensor, labels: Tensor, step: Step) -> LossOutput:  # noqa: ARG002 - the slot's form
+    def per_example(self, logits: Tensor, labels: Tensor, step: Step) -> LossOutput:
         """Losses of ``logits`` (n, K) against ``labels`` (n,); raises as ``dsgd.loss.weighted_losses`` does."""
         return weighted_losses(logits, labels, 1.0, label_smoothing=self.label_smoothing)
