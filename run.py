@@ -3,6 +3,7 @@
 python run.py                                       one run, the embedded default
 python run.py method=fft seed=52                    one run, overridden
 python run.py -m method=fft,dsgd seed=42,52         a sweep; finished runs are skipped
+python run.py --methods                             every method: what it changes, and where it comes from
 """
 
 from __future__ import annotations
@@ -15,19 +16,27 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from dsgd import console
-from dsgd.config.compose import expand, identify, is_multirun, read_command
+from dsgd.config import catalogue
+from dsgd.config.compose import Run, distinct, is_multirun, jobs, read_command
 from dsgd.config.validation import ConfigErrors
 from dsgd.execution import execute, worker_count
+
+#: The runs of the command line, in the order of Hydra's jobs; travels to the launcher's workers with ``launch``.
+planned: list[Run] = []
 
 
 def main() -> int:
     """Returns 0 if every run is finished, 1 if one failed, 2 if the command line is wrong."""
+    if "--methods" in sys.argv[1:]:
+        print(catalogue.table(catalogue.methods()))
+        return 0
     command = read_command(sys.argv[1:])
     try:
-        runs = expand(command)
+        runs = jobs(command)
     except ConfigErrors as errors:
         print(errors, file=sys.stderr)
         return 2
+    planned.extend(runs)
     try:
         launch()
     except KeyboardInterrupt:
@@ -35,16 +44,19 @@ def main() -> int:
         return 130
     if command.only_shows:
         return 0
-    return console.sweep(runs) if is_multirun(command) else console.single(runs[0])
+    return console.sweep(distinct(runs)) if is_multirun(command) else console.single(runs[0])
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")  # type: ignore[untyped-decorator]
-def launch(composed: DictConfig) -> None:
-    """One job of Hydra's launcher, in this process or in a worker: one run."""
-    run = identify(composed)
+def launch(_composed: DictConfig) -> None:
+    """One job of Hydra's launcher, in this process or in a worker: one run, as it was planned.
+
+    Hydra composes each job when its turn comes; an edit of ``conf/`` in the meantime must not reach it.
+    """
     hydra_config = HydraConfig.get()
     sweeps = hydra_config.mode == RunMode.MULTIRUN
-    outcome = execute(run, workers=worker_count(hydra_config.launcher.get("n_jobs")), alone=not sweeps)
+    run = planned[hydra_config.job.num if sweeps else 0]
+    outcome = execute(run, worker_count(hydra_config.launcher.get("n_jobs")), alone=not sweeps, say=console.say)
     console.ended(run, outcome)
 
 

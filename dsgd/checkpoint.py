@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from dsgd.methods.contracts import Step
 if TYPE_CHECKING:
     from dsgd.training import Training
 
+_log = logging.getLogger(__name__)
+
 
 def resume(training: Training) -> int:
     """Continue from the folder's resume point, if there is one; returns the last step that is done, else 0.
@@ -22,10 +25,11 @@ def resume(training: Training) -> int:
     The numbers go on exactly as if nothing had happened: weights, optimiser, schedules, random streams, the method's
     own state; the history is cut back to the same step and mirrored again.
     """
-    path = _resume_point(training)
-    if not path.exists():
+    state = _load(_resume_point(training))
+    if state is None:
+        if training.accelerator.is_main_process:
+            training.folder.keep_history(-1)
         return 0
-    state = torch.load(path, map_location="cpu", weights_only=True)
     training.accelerator.unwrap_model(training.model).load_state_dict(state["model"])
     training.optimizer.load_state_dict(state["optimizer"])
     training.lr_schedule.load_state_dict(state["lr_schedule"])
@@ -76,6 +80,18 @@ def close(training: Training, model: nn.Module) -> None:
     if training.config.runtime.keep_checkpoint:
         folder.mkdir()
         save_model(model, str(folder / "model.safetensors"))
+
+
+def _load(path: Path) -> dict[str, Any] | None:
+    """What a resume point holds; None where there is none, or where it cannot be read: then training starts anew."""
+    if not path.exists():
+        return None
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torn bytes raise whatever they happen to spell
+        _log.warning("%s cannot be read (%s); the run starts from its first step", path, error)
+        return None
+    return state
 
 
 def _resume_point(training: Training) -> Path:

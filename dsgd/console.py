@@ -6,11 +6,13 @@ import os
 import statistics
 import sys
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
+from dsgd import evaluation
 from dsgd.config.compose import Run
 from dsgd.execution import Outcome
-from dsgd.runs import RunFolder, folder_of
+from dsgd.runs import RunFolder, latest_attempt
 
 
 def say(text: str) -> None:
@@ -22,14 +24,14 @@ def say(text: str) -> None:
 
 def ended(run: Run, outcome: Outcome) -> None:
     """One line for a run that has just ended, was skipped, or trains elsewhere."""
-    folder = folder_of(run)
+    folder = latest_attempt(run)
     name = f"{run.config.model.name} {run.config.task.name} {run.label} seed {run.config.seed}"
-    say(f"{outcome:9} {name}: {_result(folder, outcome)}")
+    say(f"{outcome:9} {name}: {_result(run, folder, outcome)}")
 
 
 def single(run: Run) -> int:
     """Close a single run: the folder's path is the last line. Returns the exit code."""
-    folder = folder_of(run)
+    folder = latest_attempt(run)
     if folder.state == "failed":
         say(f"details: {folder.path / 'error.txt'}")
     say(str(folder.path))
@@ -37,36 +39,51 @@ def single(run: Run) -> int:
 
 
 def sweep(runs: list[Run]) -> int:
-    """Close a sweep: a row a cell, then every run that failed. Returns the exit code."""
+    """Close a sweep: a row a cell, then what must be known of single runs. Returns the exit code.
+
+    Runs that another process still trains count neither as finished nor as failed.
+    """
     cells: dict[str, list[Run]] = {}
     for run in runs:
         cells.setdefault(run.cell_id, []).append(run)
     say("")
     for line in _table([_row(cell) for cell in cells.values()]):
         say(line)
-    folders = [(run, folder_of(run)) for run in runs]
-    for run, folder in folders:
+    for cell in cells.values():
+        _say_where_mixed(cell)
+    failed = 0
+    for run in runs:
+        folder = latest_attempt(run)
         if folder.state == "running":
             say(f"running elsewhere: {run.label} seed {run.config.seed}")
-    failed = [(run, folder) for run, folder in folders if folder.state in ("failed", "missing")]
-    for run, folder in failed:
-        say(f"failed: {run.label} seed {run.config.seed}: {folder.reason} ({folder.path / 'error.txt'})")
+        elif folder.state != "finished":
+            failed += 1
+            say(f"failed: {run.label} seed {run.config.seed}: {folder.reason} ({folder.path / 'error.txt'})")
     return 1 if failed else 0
 
 
-def _result(folder: RunFolder, outcome: Outcome) -> str:
+def _result(run: Run, folder: RunFolder, outcome: Outcome) -> str:
     if outcome == "failed":
         return folder.reason
     if outcome == "elsewhere":
         return "another process trains it"
-    metrics = folder.metrics
-    return f"accuracy {metrics['accuracy']:.2%} ({metrics['status']}), {metrics['train_seconds']:.0f} s"
+    row = metrics_under(run, folder)
+    return f"accuracy {row['accuracy']:.2%} ({row['status']}), {row['train_seconds']:.0f} s"
+
+
+def metrics_under(run: Run, folder: RunFolder) -> dict[str, Any]:
+    """The summary row of a finished run, its status by the thresholds of ``run``, not of the time of training."""
+    row = folder.metrics
+    if row.get("thresholds", asdict(run.config.evaluation)) != asdict(run.config.evaluation):
+        predictions = evaluation.Predictions.load(folder.path / "predictions.parquet")
+        row |= evaluation.evaluate(predictions, run.config.evaluation)
+    return row
 
 
 def _row(runs: list[Run]) -> dict[str, str]:
     """One cell of the paper's tables: accuracy in %, sample standard deviation, and what became of each run."""
-    folders = [folder_of(run) for run in runs]
-    finished = [folder.metrics for folder in folders if folder.state == "finished"]
+    folders = [(run, latest_attempt(run)) for run in runs]
+    finished = [metrics_under(run, folder) for run, folder in folders if folder.state == "finished"]
     config = runs[0].config
     return {
         "model": config.model.name,
@@ -76,8 +93,17 @@ def _row(runs: list[Run]) -> dict[str, str]:
         "n": f"{len(finished)}/{len(runs)}",
         "collapsed": _count(finished, "collapsed"),
         "degenerate": _count(finished, "degenerate"),
-        "failed": str(sum(folder.state in ("failed", "missing") for folder in folders)),
+        "failed": str(sum(folder.state in ("failed", "missing") for _, folder in folders)),
     }
+
+
+def _say_where_mixed(runs: list[Run]) -> None:
+    """Thread count and precision are no part of a run's identity but can change its numbers in the last digits."""
+    finished = [folder.metrics for run in runs if (folder := latest_attempt(run)).state == "finished"]
+    for column in ("precision", "threads", "device"):
+        values = sorted({str(row[column]) for row in finished if column in row})
+        if len(values) > 1:
+            say(f"mixed {column} in {runs[0].label}: {', '.join(values)}")
 
 
 def mean_and_std(values: list[float]) -> str:

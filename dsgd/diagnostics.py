@@ -2,26 +2,55 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from dsgd.group_gradients import group_gradients
 from dsgd.methods.contracts import Window
+from dsgd.methods.loss.cross_entropy import CrossEntropy
 
 if TYPE_CHECKING:
     from dsgd.config.schema import Diagnostics
+    from dsgd.data import Split
+    from dsgd.models import Classifier
     from dsgd.training import Training
+
+Matrix = npt.NDArray[np.float64]
 
 
 class Observer(Protocol):
     """Looks on; draws from no random stream of the run and leaves no gradient behind."""
 
     def start(self, training: Training) -> None:
-        """Before the first step, the weights as initialised."""
+        """Before the first step, the weights as initialised; in a resumed run, as they were at the resume point."""
 
     def before_step(self, training: Training, window: Window) -> None:
         """Before the optimiser step on ``window``, whose forward will draw from torch's generators as they are now."""
 
     def finish(self, training: Training) -> None:
         """After the last step; writes what was seen into the run folder."""
+
+
+def make_observer(diagnostics: Diagnostics) -> Observer:
+    """The observer that the config asks for.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if diagnostics.name == "gradients":
+        return GradientObserver(diagnostics.layers)
+    if diagnostics.name == "representations":
+        return RepresentationObserver()
+    if diagnostics.name == "none":
+        return NoObserver()
+    raise ValueError(f"diagnostics.name = {diagnostics.name}: give one of none, gradients, representations")
 
 
 class NoObserver:
@@ -37,7 +66,218 @@ class NoObserver:
         """Nothing."""
 
 
-def make_observer(diagnostics: Diagnostics) -> Observer:
-    """The observer that the config asks for."""
-    del diagnostics
-    return NoObserver()
+# --- gradients ------------------------------------------------------------------------------------------------------
+
+#: What is measured of each layer at each step, in the order of ``layer_measures``.
+MEASURES = ("norm_wrong", "norm_correct", "norm_raw", "norm_effective", "cosine")
+
+
+class GradientObserver:
+    """Norms and cosines of the gradients of W and C per step and layer: ``diagnostics.parquet`` (DSGD paper, Fig. 2).
+
+    A second look at each window, under the dropout masks that training is about to draw. It sees plain cross-entropy
+    whatever the run's loss is, as that loss may contain γ already. Columns: ``step``, ``layer`` (the weight's name),
+    ``MEASURES``, ``wrong`` and ``correct`` (|W| and |C|), ``gamma`` (1 where the loss has none); all gradients are
+    divided by the window's m. The table of a resumed run begins at the resume point.
+    """
+
+    def __init__(self, layers: int | None) -> None:
+        self.layers = layers
+        self.loss = CrossEntropy(label_smoothing=0.0)
+        self._names: list[str] = []
+        self._weights = nn.ParameterList()
+        self._steps: list[tuple[int, float]] = []  # step number and γ_t
+        self._seen: list[Tensor] = []  # (layers, measures + 2) of each step, on the device until the end
+
+    def start(self, training: Training) -> None:
+        """Choose the layers: the same in every run of a model.
+
+        Raises:
+            ValueError: no weight matrix of a transformer block trains.
+        """
+        model = _bare(training)
+        inside = {id(parameter) for parameter in model.blocks.parameters()}
+        matrices = [
+            (name, parameter)
+            for name, parameter in model.named_parameters()
+            if id(parameter) in inside and parameter.requires_grad and parameter.ndim == 2
+        ]
+        if not matrices:
+            raise ValueError("diagnostics.name = gradients: no weight matrix of a transformer block trains")
+        count = len(matrices) if self.layers is None else min(self.layers, len(matrices))
+        chosen = np.sort(np.random.default_rng(0).choice(len(matrices), count, replace=False))
+        self._names = [matrices[position][0] for position in chosen]
+        self._weights = nn.ParameterList([matrices[position][1] for position in chosen])
+
+    def before_step(self, training: Training, window: Window) -> None:
+        """Measure the window at the weights that the step starts from."""
+        gamma = getattr(training.parts["loss"], "gamma", lambda _: 1.0)(window.step)
+        with _forked(training.accelerator.device):
+            wrong, correct, counts = self._look(training, window)
+        measures = [
+            layer_measures(of_wrong / window.size, of_correct / window.size, gamma)
+            for of_wrong, of_correct in zip(wrong, correct, strict=True)
+        ]
+        self._steps.append((window.step.number, gamma))
+        self._seen.append(torch.stack([torch.cat([row, counts.to(row)]) for row in measures]))
+
+    def finish(self, training: Training) -> None:
+        """Write the table; an empty one where no step was seen."""
+        if not training.accelerator.is_main_process:
+            return
+        import pandas as pd
+
+        width = len(MEASURES) + 2
+        values = torch.stack(self._seen).cpu().numpy() if self._seen else np.zeros((0, len(self._names), width))
+        numbers, gammas = np.array([*self._steps]).reshape(-1, 2).T
+        columns: dict[str, Any] = {
+            "step": np.repeat(numbers.astype(np.int64), len(self._names)),
+            "layer": self._names * len(self._steps),
+            **dict(zip(MEASURES, values.reshape(-1, width).T, strict=False)),
+            "wrong": values[..., -2].ravel().astype(np.int64),
+            "correct": values[..., -1].ravel().astype(np.int64),
+            "gamma": np.repeat(gammas, len(self._names)),
+        }
+        table = pd.DataFrame(columns)
+        _write(training.folder.path / "diagnostics.parquet", lambda path: table.to_parquet(path, index=False))
+
+    def _look(self, training: Training, window: Window) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """Gradients of the summed losses over W and over C, layer by layer, and (|W|, |C|); over all processes."""
+        model, accelerator = _bare(training), training.accelerator
+        totals = [torch.zeros_like(weight) for _ in range(2) for weight in self._weights]
+        counts = torch.zeros(2, dtype=torch.int64, device=accelerator.device)
+        for batch in window.batches:
+            moved = batch.to(accelerator.device)
+            output = self.loss.per_example(model(**moved.inputs), moved.labels, window.step)
+            groups = group_gradients(self._weights, output)
+            for total, gradient in zip(totals, (g for group in groups for g in group.values()), strict=True):
+                total += gradient
+            counts += torch.stack([output.statistics["wrong"], output.statistics["correct"]])
+        totals = [accelerator.reduce(total, reduction="sum") for total in totals]
+        counts = accelerator.reduce(counts, reduction="sum")
+        return totals[: len(self._names)], totals[len(self._names) :], counts
+
+
+def layer_measures(wrong: Tensor, correct: Tensor, gamma: float) -> Tensor:
+    """``MEASURES`` (5,) of one layer's gradients; the cosine is NaN where a group is empty, and never 0 by default."""
+    norms = [torch.linalg.vector_norm(g) for g in (wrong, correct, wrong + correct, wrong + gamma * correct)]
+    return torch.stack([*norms, (wrong * correct).sum() / (norms[0] * norms[1])])
+
+
+# --- representations ------------------------------------------------------------------------------------------------
+
+
+class RepresentationObserver:
+    """Cosines between ten training examples' pooled representations: ``representations.npz`` (DSGD paper, Fig. 2).
+
+    Without dropout, before the first step (after the method's initialization) and after the last (of the trained
+    weights, not of an average). The file holds ``cosine_<when>`` (10, 10) for when = before, after; ``labels`` (10,),
+    in ascending order; ``rows`` (10,), the examples' numbers in the source; and the mean cosine ``within_<when>`` a
+    class and ``between_<when>`` classes, and both as ``…_centred_<when>`` with the ten's mean taken off first, because
+    a direction common to all inflates the raw values. A resumed run has NaN for all of ``before``.
+    """
+
+    EXAMPLES = 10
+
+    def __init__(self) -> None:
+        self._seen: dict[str, npt.NDArray[Any]] = {}
+        self._rows: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+
+    def start(self, training: Training) -> None:
+        """Choose the examples and look at them."""
+        train = training.data.train
+        self._rows = balanced_rows(train.labels, self.EXAMPLES)
+        self._seen = {"labels": train.labels[self._rows], "rows": train.index[self._rows]}
+        is_resumed = len(training.optimizer.state) > 0
+        self._look(training, "before", missing=is_resumed)
+
+    def before_step(self, training: Training, window: Window) -> None:
+        """Nothing."""
+
+    def finish(self, training: Training) -> None:
+        """Look again and write both."""
+        self._look(training, "after")
+        if training.accelerator.is_main_process:
+            _write(training.folder.path / "representations.npz", lambda path: _save(path, self._seen))
+
+    def _look(self, training: Training, when: str, missing: bool = False) -> None:
+        vectors = representations(training, training.data.train, self._rows)
+        vectors = np.full_like(vectors, np.nan) if missing else vectors
+        self._seen[f"cosine_{when}"] = cosines(vectors)
+        for kind, matrix in ("", cosines(vectors)), ("centred_", cosines(vectors - vectors.mean(axis=0))):
+            within, between = class_means(matrix, self._seen["labels"])
+            self._seen |= {f"within_{kind}{when}": np.array(within), f"between_{kind}{when}": np.array(between)}
+
+
+def balanced_rows(labels: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    """``count`` rows, or all there are, as evenly over the classes as these allow; ordered by class.
+
+    From a stream of its own, so the same rows for every seed of a run: each class's rows are shuffled and take turns.
+    """
+    shuffled = np.random.default_rng(0).permutation(len(labels))
+    turns = np.zeros(len(labels), np.int64)
+    for label in np.unique(labels):
+        mine = shuffled[labels[shuffled] == label]
+        turns[mine] = np.arange(len(mine))
+    chosen = shuffled[np.argsort(turns[shuffled], kind="stable")][:count]
+    return chosen[np.lexsort((chosen, labels[chosen]))]
+
+
+@torch.no_grad()
+def representations(training: Training, split: Split, rows: npt.NDArray[np.int64]) -> Matrix:
+    """What the classification head reads of the examples at ``rows``, (rows, hidden size), without dropout."""
+    model = _bare(training)
+    seen: list[Tensor] = []
+    hook = model.blocks[-1].register_forward_hook(
+        lambda _module, _inputs, output: seen.append(output[0] if isinstance(output, tuple) else output)
+    )
+    was_training = model.training
+    model.eval()
+    with _forked(training.accelerator.device):
+        model(**split.batch(rows).to(training.accelerator.device).inputs)
+    model.train(was_training)
+    hook.remove()
+    pooled: Matrix = seen[-1][:, 0].double().cpu().numpy()  # BERT and its kin classify by the first token
+    return pooled
+
+
+def cosines(vectors: Matrix) -> Matrix:
+    """(n, d) to (n, n); NaN for a vector of length 0."""
+    with np.errstate(invalid="ignore"):
+        unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    product: Matrix = unit @ unit.T
+    return product
+
+
+def class_means(matrix: Matrix, labels: npt.NDArray[np.int64]) -> tuple[float, float]:
+    """Mean of ``matrix`` (n, n) over pairs of one class and over pairs of two; NaN where there is no such pair."""
+    pairs = np.triu_indices(len(labels), k=1)
+    same = labels[pairs[0]] == labels[pairs[1]]
+    values = matrix[pairs]
+    within, between = (float(values[which].mean()) if which.any() else float("nan") for which in (same, ~same))
+    return within, between
+
+
+# --- for both -------------------------------------------------------------------------------------------------------
+
+
+def _bare(training: Training) -> Classifier:
+    model: Classifier = training.accelerator.unwrap_model(training.model)
+    return model
+
+
+def _forked(device: torch.device) -> Any:
+    """A context that gives torch's random streams back as they were."""
+    return torch.random.fork_rng([device] if device.type == "cuda" else [])
+
+
+def _save(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    with path.open("wb") as file:  # a name would get `.npz` appended
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    """Write beside ``path`` and rename, so that no reader sees half of it."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    write(beside)
+    beside.replace(path)

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
+from accelerate.state import AcceleratorState, PartialState
+
+from dsgd.devices import claim_device
 
 if TYPE_CHECKING:
-    from dsgd.config.schema import Runtime
+    from dsgd.config.schema import Config, Runtime
 
 PACKAGES = ("dsgd", "torch", "transformers", "accelerate", "datasets", "timm", "hydra-core", "numpy", "wandb")
 
@@ -33,6 +35,19 @@ def make_accelerator(runtime: Runtime) -> Accelerator:
             torch.cuda.set_device(device)
     AcceleratorState._reset_state()  # an earlier run of this process may have had another precision
     return Accelerator(cpu=device.type == "cpu", mixed_precision=_precision(runtime.precision.value, device))
+
+
+def make_process_group(config: Config) -> PartialState:
+    """Join the other processes of the launch, on the device that the run will use.
+
+    Raises:
+        RuntimeError: their number is not ``trainer.processes``; each would train on a part of every window alone.
+    """
+    state = PartialState(cpu=_device(config.runtime.device).type == "cpu")
+    if state.num_processes != config.trainer.processes:
+        expected, found = config.trainer.processes, state.num_processes
+        raise RuntimeError(f"trainer.processes = {expected}, but {found} joined: start run.py with torchrun")
+    return state
 
 
 def describe_environment(accelerator: Accelerator, threads: int) -> dict[str, Any]:
@@ -68,7 +83,10 @@ def _device(wanted: str) -> torch.device:
     if wanted != "auto":
         return torch.device(wanted)
     if torch.cuda.is_available():
-        return torch.device("cuda")
+        several = (
+            torch.cuda.device_count() if "LOCAL_RANK" not in os.environ else 1
+        )  # a launcher has given ranks theirs
+        return torch.device("cuda", claim_device(several)) if several > 1 else torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 

@@ -12,6 +12,8 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal
@@ -24,6 +26,7 @@ from dsgd.config.compose import Run
 from dsgd.runs import RunFolder, folder_of, lock_of, replacement_for, swap_in
 
 Outcome = Literal["skipped", "elsewhere", "finished", "failed"]
+Say = Callable[[str], None]
 
 #: Imported once by the fork server. A name that is not installed is passed over.
 PRELOAD = ["dsgd.training", "sklearn.metrics", *tracking.PRELOAD]
@@ -32,7 +35,7 @@ PRELOAD = ["dsgd.training", "sklearn.metrics", *tracking.PRELOAD]
 DIAGNOSTIC_FILES = {"gradients": "diagnostics.parquet", "representations": "representations.npz"}
 
 
-def execute(run: Run, workers: int = 1, alone: bool = True) -> Outcome:
+def execute(run: Run, workers: int = 1, alone: bool = True, say: Say = print) -> Outcome:
     """Train ``run`` unless it is finished already, and leave its folder.
 
     Args:
@@ -40,6 +43,7 @@ def execute(run: Run, workers: int = 1, alone: bool = True) -> Outcome:
         workers: runs that share this machine's cores now.
         alone: no part of a sweep: it shows its progress in lines too, and waits where another process trains the
             same run, which a sweep leaves to that one.
+        say: where a line for the user goes.
     """
     progress = _progress(run, workers, alone)
     if run.config.trainer.processes > 1:
@@ -47,7 +51,7 @@ def execute(run: Run, workers: int = 1, alone: bool = True) -> Outcome:
     if _is_done(run):
         return "skipped"
     try:
-        with lock_of(run).acquire(timeout=-1 if alone else 0):
+        with _locked(run, alone, say):
             if _is_done(run):  # another process may have finished it while this one waited for the lock
                 return "skipped"
             folder = _prepare(run)
@@ -58,12 +62,14 @@ def execute(run: Run, workers: int = 1, alone: bool = True) -> Outcome:
             return _conclude(run, folder)
     except Timeout:
         return "elsewhere"
+    except OSError as error:  # a full disk, a folder that may not be written: not even the reason can be kept there
+        say(f"{run.label} seed {run.config.seed}: {error}")
+        return "failed"
 
 
 def worker_count(jobs: int | None) -> int:
     """Runs at a time under a launcher's ``n_jobs``, where -1 means one for each core, as joblib reads it."""
-    cores = len(os.sched_getaffinity(0))
-    return 1 if jobs is None else jobs if jobs > 0 else max(1, cores + 1 + jobs)
+    return 1 if jobs is None else jobs if jobs > 0 else max(1, _cores() + 1 + jobs)
 
 
 def identity_of(run: Run) -> dict[str, Any]:
@@ -87,11 +93,29 @@ def _is_done(run: Run) -> bool:
     return not run.config.force and folder.state == "finished" and is_complete
 
 
+@contextmanager
+def _locked(run: Run, wait: bool, say: Say) -> Iterator[None]:
+    """Hold the run's lock; where another process holds it, wait and say so, or raise ``Timeout``."""
+    lock = lock_of(run)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        if not wait:
+            raise
+        say("another process trains this run; waiting for it")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def _prepare(run: Run) -> RunFolder:
     """The folder to train into, cleared and described. A finished run's own folder is left alone until the end."""
     final = folder_of(run)
     folder = replacement_for(run) if final.state == "finished" else final
-    folder.clear()
+    folder.clear(keep_checkpoint=not run.config.force)
+    folder.mark_starting()
     folder.write("config.yaml", compose.to_yaml(run.config))
     folder.write_json("identity.json", identity_of(run))
     return folder
@@ -111,10 +135,11 @@ def _execute_as_rank(run: Run, progress: str) -> Outcome:
 
     They train in place, without a child: a rank that fails takes the launch down, and with it the other ranks.
     """
-    from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
 
-    state = PartialState(cpu=run.config.runtime.device == "cpu")
+    from dsgd.environment import make_process_group
+
+    state = make_process_group(run.config)
     lock = lock_of(run)
     decision: list[Any] = [None]
     if state.is_main_process:
@@ -141,7 +166,8 @@ def _in_child(run: Run, folder: RunFolder, threads: int, progress: str) -> None:
     except BaseException:  # Ctrl-C among them: nothing goes on behind the user's back
         child.kill()
         child.join()
-        folder.mark_failed("interrupted")
+        if folder.state != "finished":
+            folder.mark_failed("interrupted")
         raise
     if ended is not None and (folder.read("state.json") or {}).get("state") == "running":
         folder.mark_failed(ended)  # the child had no time to say so itself
@@ -177,16 +203,18 @@ def _wait_passively() -> None:
 
 
 def _child(folder: RunFolder, threads: int, progress: str) -> None:
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=_die_with_parent, args=(folder,), daemon=True).start()
     if not _attempt(folder, threads, progress):
         sys.exit(1)
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(folder: RunFolder) -> None:
     """A child whose parent was killed would train on unseen, without the lock that only the parent holds."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])
+    if folder.state != "finished":
+        folder.mark_failed("the process that supervised the run has ended")
     os._exit(1)
 
 
@@ -222,4 +250,9 @@ def _progress(run: Run, workers: int, alone: bool) -> str:
 
 def _threads(run: Run, workers: int) -> int:
     """Compute threads of one run: what is asked for, else this process's cores divided among the workers."""
-    return run.config.runtime.threads or max(1, len(os.sched_getaffinity(0)) // workers)
+    return run.config.runtime.threads or max(1, _cores() // workers)
+
+
+def _cores() -> int:
+    """Cores that this process may use; macOS cannot say and gives all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -10,7 +10,7 @@ Shapes: ``n`` examples, ``K`` classes; ``m`` counts the labels that are not igno
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,9 @@ Ties = Literal["wrong", "argmax"]
 #: What Σ w_i ℓ_i is divided by: m (the method), Σ w_i, or each group's own size (ablations with another step size).
 Normalization = Literal["full_m", "sum_w", "per_group"]
 
+#: The label of examples that count nowhere.
+IGNORED = -100
+
 _TIES = ("wrong", "argmax")
 _NORMALIZATIONS = ("full_m", "sum_w", "per_group")
 
@@ -39,7 +42,8 @@ class DSGDLoss(nn.Module):
         for step, (inputs, labels) in enumerate(loader, start=1):
             loss = criterion(model(inputs), labels, step=step)
 
-    After a call, ``statistics`` holds its counts and sums (see ``weighted_losses``).
+    After a call, ``statistics`` holds its counts and sums (see ``weighted_losses``). Watch its ``nonfinite`` whenever
+    you log, or let ``check_finite`` raise a ``FloatingPointError`` at once, for one wait for the device a step.
 
     Raises:
         ValueError: an option is outside its range.
@@ -52,7 +56,8 @@ class DSGDLoss(nn.Module):
         label_smoothing: float = 0.0,
         ties: Ties = "wrong",
         normalization: Normalization = "full_m",
-        ignore_index: int = -100,
+        ignore_index: int = IGNORED,
+        check_finite: bool = False,
     ) -> None:
         super().__init__()
         _check_options(label_smoothing, ties, normalization)
@@ -61,6 +66,7 @@ class DSGDLoss(nn.Module):
         self.ties: Ties = ties
         self.normalization: Normalization = normalization
         self.ignore_index = ignore_index
+        self.check_finite = check_finite
         self.statistics: Statistics = {}
 
     def forward(self, logits: Tensor, labels: Tensor, step: int, m: int | Tensor | None = None) -> Tensor:
@@ -78,6 +84,8 @@ class DSGDLoss(nn.Module):
             ties=self.ties,
             normalization=self.normalization,
         )
+        if self.check_finite and self.statistics["nonfinite"]:  # waits for the device
+            raise FloatingPointError(f"{int(self.statistics['nonfinite'])} non-finite losses or logits at step {step}")
         return loss
 
 
@@ -87,7 +95,7 @@ def dsgd_loss(
     gamma: float | Tensor,
     m: int | Tensor | None = None,
     *,
-    ignore_index: int = -100,
+    ignore_index: int = IGNORED,
     label_smoothing: float = 0.0,
     ties: Ties = "wrong",
     normalization: Normalization = "full_m",
@@ -134,7 +142,7 @@ def weighted_losses(
     labels: Tensor,
     gamma: float | Tensor,
     *,
-    ignore_index: int = -100,
+    ignore_index: int = IGNORED,
     label_smoothing: float = 0.0,
     ties: Ties = "wrong",
     normalization: Normalization = "full_m",
@@ -167,16 +175,55 @@ def weighted_losses(
         ValueError: a shape or an option is outside its range.
         TypeError: the logits are not floating-point, or the labels not int64.
     """
-    _check_inputs(logits, labels)
     _check_options(label_smoothing, ties, normalization)
     _check_gamma(gamma)
-    valid = labels != ignore_index
-    rows = _compare(logits, labels, valid, ignore_index, label_smoothing, ties, judge)
-    is_wrong = valid & ~rows.is_correct
+    losses, is_correct, statistics = plain_losses(
+        logits, labels, ignore_index=ignore_index, label_smoothing=label_smoothing, ties=ties, judge=judge
+    )
     with torch.no_grad():
-        dtype = rows.losses.dtype
-        weights = _weights(is_wrong.to(dtype), rows.is_correct.to(dtype), gamma, normalization)
-    return LossOutput(rows.losses * weights, rows.is_correct, _statistics(rows, is_wrong))
+        is_wrong = (labels != ignore_index) & ~is_correct
+        weights = _weights(is_wrong.to(losses.dtype), is_correct.to(losses.dtype), gamma, normalization)
+    return LossOutput(losses * weights, is_correct, statistics)
+
+
+def plain_losses(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    ignore_index: int = IGNORED,
+    label_smoothing: float = 0.0,
+    ties: Ties = "wrong",
+    judge: Tensor | None = None,
+) -> LossOutput:
+    """What every loss starts from: plain cross-entropy, membership of C, and the statistics of ``weighted_losses``.
+
+    Arguments, results and errors are those of ``weighted_losses`` too, with all weights 1.
+    """
+    _check_inputs(logits, labels)
+    valid = labels != ignore_index
+    scores = raised(logits, valid)
+    losses = cross_entropy(scores, labels, reduction="none", ignore_index=ignore_index, label_smoothing=label_smoothing)
+    with torch.no_grad():
+        is_correct, is_tied = is_correct_and_tied(
+            scores if judge is None else raised(judge, valid), labels, valid, ties
+        )
+        is_finite = scores.isfinite().all(dim=1) & losses.isfinite()
+        statistics = _statistics(losses, valid & ~is_correct, is_correct, is_tied, is_finite)
+    return LossOutput(losses, is_correct, statistics)
+
+
+def raised(logits: Tensor, valid: Tensor) -> Tensor:
+    """The logits (n, K) that are computed with: float32 in the place of half precision, and 0 where not ``valid``.
+
+    Cross-entropy alone would still send a NaN gradient into an ignored row that holds a NaN (0 · NaN).
+    """
+    scores = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    return scores.masked_fill(~valid[:, None], 0.0)
+
+
+def by_label(values: Tensor, labels: Tensor) -> Tensor:
+    """The value of each example's class: (n,) from ``values`` (K,), and 0 where the label is ``IGNORED``."""
+    return values[labels.clamp(min=0)].masked_fill(labels == IGNORED, 0.0)
 
 
 def is_correct_and_tied(scores: Tensor, labels: Tensor, valid: Tensor, ties: Ties) -> tuple[Tensor, Tensor]:
@@ -199,35 +246,6 @@ def is_correct_and_tied(scores: Tensor, labels: Tensor, valid: Tensor, ties: Tie
     return at_top & winner, tied
 
 
-class _Rows(NamedTuple):
-    """All that is read off the logits, each (n,): unweighted losses and three verdicts."""
-
-    losses: Tensor
-    is_correct: Tensor
-    is_tied: Tensor
-    is_finite: Tensor
-
-
-def _compare(
-    logits: Tensor,
-    labels: Tensor,
-    valid: Tensor,
-    ignore_index: int,
-    label_smoothing: float,
-    ties: Ties,
-    judge: Tensor | None,
-) -> _Rows:
-    """One look at the logits; ignored rows have loss 0 and count as finite."""
-    scores = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-    # Cross-entropy alone would still send a NaN gradient into an ignored row that holds a NaN (0 · NaN).
-    scores = scores.masked_fill(~valid[:, None], 0.0)
-    losses = cross_entropy(scores, labels, reduction="none", ignore_index=ignore_index, label_smoothing=label_smoothing)
-    with torch.no_grad():
-        is_correct, is_tied = is_correct_and_tied(scores if judge is None else judge.float(), labels, valid, ties)
-        is_finite = scores.isfinite().all(dim=1) & losses.isfinite()
-    return _Rows(losses, is_correct, is_tied, is_finite)
-
-
 def _weights(wrong: Tensor, correct: Tensor, gamma: float | Tensor, normalization: Normalization) -> Tensor:
     """Weights (n,) from the groups' 0/1 indicators (n,), in the losses' dtype; an ignored example is in neither."""
     weights = wrong + gamma * correct
@@ -240,16 +258,15 @@ def _weights(wrong: Tensor, correct: Tensor, gamma: float | Tensor, normalizatio
     return wrong * m / wrong.sum().clamp(min=1) + gamma * correct * m / correct.sum().clamp(min=1)
 
 
-def _statistics(rows: _Rows, is_wrong: Tensor) -> Statistics:
-    losses = rows.losses.detach()
+def _statistics(losses: Tensor, is_wrong: Tensor, is_correct: Tensor, is_tied: Tensor, is_finite: Tensor) -> Statistics:
     return {
         "wrong": is_wrong.sum(),
-        "correct": rows.is_correct.sum(),
-        "ties": rows.is_tied.sum(),
-        "nonfinite": (~rows.is_finite).sum(),
+        "correct": is_correct.sum(),
+        "ties": is_tied.sum(),
+        "nonfinite": (~is_finite).sum(),
         # Filled rather than multiplied by 0, so that a NaN in one group stays out of the other's sum.
         "loss_wrong": losses.masked_fill(~is_wrong, 0.0).sum().float(),
-        "loss_correct": losses.masked_fill(~rows.is_correct, 0.0).sum().float(),
+        "loss_correct": losses.masked_fill(~is_correct, 0.0).sum().float(),
     }
 
 

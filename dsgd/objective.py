@@ -33,7 +33,8 @@ class ScaledObjective:
 
     def __call__(self, model: nn.Module, batch: Batch, step: Step) -> LossOutput:
         """Weighted per-example losses (n,) of ``batch``, the regularizer's terms included."""
-        logits = model(**batch.inputs)
+        with self.regularizer.watch(model):
+            logits = model(**batch.inputs)
         if getattr(self.loss, "judges_in_evaluation_mode", False):
             output = self.loss.per_example(logits, batch.labels, step, judge=self._judge(model, batch))  # type: ignore[call-arg]
         else:

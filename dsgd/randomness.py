@@ -1,4 +1,4 @@
-"""The random streams of a run, each derived from ``seed`` and each settable by itself."""
+"""The random streams of a run, each derived from ``seed`` and, but for the bootstrap's, each settable by itself."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class Streams:
     data_order: int
     dropout: int  # and whatever else draws while training
     subset: int  # the imbalanced subset of the training split; the same for every ``seed`` unless set
+    bootstrap: int | None  # the resample of that subset, for bagging; None where the task asks for none
 
 
 def streams(config: Config) -> Streams:
@@ -28,6 +29,7 @@ def streams(config: Config) -> Streams:
         data_order=_chosen(seeds.data_order, "data_order", config.seed),
         dropout=_chosen(seeds.dropout, "dropout", config.seed),
         subset=config.task.imbalance.subset_seed if seeds.subset is None else seeds.subset,
+        bootstrap=_chosen(None, "bootstrap", config.seed) if config.task.bootstrap else None,
     )
 
 

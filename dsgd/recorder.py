@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from typing import Any
 
@@ -110,6 +111,7 @@ class Progress:
     def __init__(self, total: int, style: str) -> None:
         self.total = total
         self.lines = style == "lines"
+        tqdm.set_lock(threading.RLock())  # the default one is a semaphore that a killed process leaks
         self.bar = tqdm(total=total, leave=False, unit="step", disable=style != "bar")
         self._correct = self._seen = 0.0
         self._summary = ""

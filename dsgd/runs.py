@@ -34,12 +34,12 @@ class RunFolder:
     @property
     def state(self) -> State:
         """What the process did; a run whose process is gone without a result has failed."""
-        if (self.path / "metrics.json").exists():
+        if self.read("metrics.json") is not None:
             return "finished"
         recorded = self.read("state.json")
         if recorded is None:
-            return "missing"
-        return "running" if recorded["state"] == "running" and _is_alive(recorded) else "failed"
+            return "failed" if (self.path / "config.yaml").exists() else "missing"
+        return "running" if recorded.get("state") == "running" and _is_alive(recorded) else "failed"
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -57,17 +57,17 @@ class RunFolder:
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """One dict per optimiser step or evaluation, in order."""
+        """One dict per optimiser step or evaluation, in order; a line that a kill has torn is left out."""
         path = self.path / "history.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [record for line in lines if (record := _parsed(line)) is not None]
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """A JSON file of the folder, or None where it is absent."""
+        """A JSON file of the folder, or None where it is absent or damaged."""
         try:
-            loaded: dict[str, Any] = json.loads((self.path / name).read_text())
-        except FileNotFoundError:
+            return _parsed((self.path / name).read_text())
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        return loaded
 
     def write(self, name: str, content: str) -> None:
         """Write a text file by rename, so that no reader sees half of it."""
@@ -88,6 +88,10 @@ class RunFolder:
         with (self.path / "history.jsonl").open("a") as file:
             file.writelines(json.dumps(record) + "\n" for record in records)
 
+    def mark_starting(self) -> None:
+        """Say that this process is about to have the run trained; the one that trains it has no number yet."""
+        self.write_json("state.json", {"state": "running", **_this_process(), "pid": None, "supervisor": os.getpid()})
+
     def mark_running(self) -> None:
         """Say that this process trains the run."""
         self.write_json("state.json", {"state": "running", **_this_process()})
@@ -102,16 +106,23 @@ class RunFolder:
         self.write("error.txt", traceback or reason + "\n")
         self.write_json("state.json", {"state": "failed", "reason": reason, **_this_process()})
 
-    def clear(self) -> None:
+    def clear(self, keep_checkpoint: bool = True) -> None:
         """Remove what a failed attempt left, except the checkpoint that the next one resumes from.
 
         The history stays beside a checkpoint too: a resumed run cuts it back to the checkpoint's step.
         """
-        keep = {"checkpoint", "history.jsonl"} if (self.path / "checkpoint").exists() else set()
+        keep_checkpoint = keep_checkpoint and (self.path / "checkpoint").exists()
+        keep = {"checkpoint", "history.jsonl"} if keep_checkpoint else set()
         for entry in self.path.iterdir() if self.path.exists() else ():
             if entry.name in keep:
                 continue
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+def latest_attempt(run: Run) -> RunFolder:
+    """What became of the run when it was last asked for: of a forced run that failed, the failed attempt."""
+    replacement = replacement_for(run)
+    return replacement if run.config.force and replacement.path.exists() else folder_of(run)
 
 
 def folder_of(run: Run) -> RunFolder:
@@ -151,10 +162,11 @@ def replacement_for(run: Run) -> RunFolder:
 def swap_in(new: RunFolder, old: RunFolder) -> None:
     """Put a finished replacement in the old folder's place; the old one goes only afterwards."""
     aside = new.path.with_name(new.path.name + ".old")
-    shutil.rmtree(aside, ignore_errors=True)
-    old.path.rename(aside)
+    if old.path.exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        old.path.rename(aside)
     new.path.rename(old.path)
-    shutil.rmtree(aside)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def safe_name(label: str) -> str:
@@ -166,8 +178,14 @@ def write_atomically(path: Path, content: str) -> None:
     """Write ``content`` beside ``path`` and rename it into place."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(content)
-    beside.replace(path)
+    try:
+        with beside.open("w") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # else a power cut could leave a whole name over half a content
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def _this_process() -> dict[str, Any]:
@@ -176,12 +194,29 @@ def _this_process() -> dict[str, Any]:
 
 def _is_alive(recorded: dict[str, Any]) -> bool:
     """Whether the recorded process lives; of another host's processes nothing can be said, so they count as alive."""
-    if recorded["host"] != socket.gethostname():
+    if recorded.get("host") != socket.gethostname():
         return True
+    pid = recorded["pid"] or recorded["supervisor"]
     try:
-        os.kill(recorded["pid"], 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether the process has ended and only waits to be reaped, which a parent that was killed never does."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return False
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    try:
+        loaded = json.loads(text)
+    except json.JSONDecodeError:
+        return None
+    return loaded if isinstance(loaded, dict) else None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -76,12 +77,19 @@ class Training:
         self.config, self.folder, self.accelerator = config, folder, accelerator
         self.seeds = streams(config)
         self.data = _shrunk(
-            load_task(config.task, config.data, load_tokenizer(config.model), self.seeds.subset), config
+            load_task(config.task, config.data, load_tokenizer(config.model), self.seeds.subset, self.seeds.bootstrap),
+            config,
         )
         self.total = total_steps(len(self.data.train), config)
         schedule = config.schedule
         gamma = make_schedule(schedule.name.value, self.total, schedule.tau, schedule.gamma)
-        context = {"schedule": gamma, "total_steps": self.total, "class_counts": self.data.class_counts}
+        context = {
+            "schedule": gamma,
+            "total_steps": self.total,
+            "class_counts": self.data.class_counts,
+            "adapter_seed": self.seeds.initialization,
+            "noise_seed": self.seeds.dropout,
+        }
         self.parts = {slot: build(slot, getattr(config, slot), **context) for slot in SLOTS}
 
         model = build_model(config.model, len(self.data.classes), self.seeds.initialization)
@@ -121,7 +129,7 @@ class Training:
             checkpoint.close(self, model)
         variants = self._evaluate_variants(averaging.variants(bare))
         self.recorder.progress.close()
-        return {**self._summary(predictions), **variants}
+        return {**self._summary(predictions), **variants, **averaging.summary()}
 
     def step(self, window: Window) -> None:
         """One optimiser step: the method's slots in their fixed order."""
@@ -212,6 +220,7 @@ class Training:
             "precision": self.accelerator.mixed_precision if self.accelerator.mixed_precision != "no" else "fp32",
             "device": str(self.accelerator.device),
             "threads": torch.get_num_threads(),
+            "thresholds": asdict(self.config.evaluation),
         }
 
 
@@ -236,24 +245,49 @@ class InitialTraining:
 
     def __init__(self, training: Training) -> None:
         self._training = training
-        self.generator = torch.Generator().manual_seed(training.seeds.initialization)
+        first = torch.Generator().manual_seed(training.seeds.initialization)
+        # Seeded by a draw: the seed itself would repeat the very numbers that the fresh head has drawn.
+        self.generator = torch.Generator().manual_seed(int(torch.randint(2**31, (1,), generator=first)))
 
     def train_head(self, model: Classifier, epochs: int, lr: float) -> None:
-        """Mean cross-entropy over the head's parameters alone, at a constant rate, in the run's own batches."""
+        """Mean cross-entropy over the head's parameters alone, at a constant rate, in the run's own batches.
+
+        The features below the head are fixed, so the whole model is in evaluation mode: no dropout, no random draw.
+        Every process trains on the whole window, hence all to the same head.
+        """
         training, trainer = self._training, self._training.config.trainer
-        head = list(model.head.parameters())
-        optimizer = torch.optim.AdamW(head, lr=lr, weight_decay=trainer.weight_decay)
+        alone = {"processes": 1, "accumulation": trainer.accumulation * trainer.processes}
+        trainer = replace(trainer, lr=lr, layer_decay=1.0, **alone)
         total = epochs * steps_per_epoch(len(training.data.train), trainer)
         total = min(total, training.config.debug.max_steps or total)
-        for window in windows(training.data.train, trainer, training.seeds.data_order, total):
-            optimizer.zero_grad()
-            for batch in window.batches:
-                moved = batch.to(training.accelerator.device)
-                with training.accelerator.autocast():
-                    logits = model(**moved.inputs)
-                loss = cross_entropy(logits.float(), moved.labels, reduction="sum") / window.size
-                torch.autograd.backward(loss, inputs=head)
-            optimizer.step()
+        with _head_alone(model):
+            optimizer = make_optimizer(model, trainer)
+            for window in windows(training.data.train, trainer, training.seeds.data_order, total):
+                for batch in window.batches:
+                    moved = batch.to(training.accelerator.device)
+                    with training.accelerator.autocast():
+                        logits = model(**moved.inputs)
+                    loss = cross_entropy(logits.float(), moved.labels, reduction="sum") / window.size
+                    torch.autograd.backward(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+@contextmanager
+def _head_alone(model: Classifier) -> Iterator[None]:
+    """Only the head trains, and everything is in evaluation mode; both as before on exit."""
+    head = {id(parameter) for parameter in model.head.parameters()}
+    frozen = [parameter for parameter in trainable(model) if id(parameter) not in head]
+    mode = model.training
+    for parameter in frozen:
+        parameter.requires_grad_(False)
+    model.eval()
+    try:
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+        model.train(mode)
 
 
 def _shrunk(data: TaskData, config: Config) -> TaskData:

@@ -532,3 +532,10 @@ def test_version_with_and_without_an_installation(monkeypatch):
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
     assert dsgd.__version__ == "0+unknown"
+
+
+def test_a_non_finite_logit_raises_at_once_where_asked():
+    criterion = DSGDLoss(StaticSchedule(0.5), check_finite=True)
+    logits = torch.tensor([[1.0, 2.0], [float("nan"), 0.0]])
+    with pytest.raises(FloatingPointError, match="1 non-finite losses or logits at step 3"):
+        criterion(logits, torch.tensor([0, 1]), step=3)

@@ -10,8 +10,9 @@ import time
 import pytest
 
 from conftest import ROOT
+from dsgd import console
 from dsgd.execution import _fork_server, _how_it_ended, execute, worker_count
-from dsgd.runs import RunFolder, folder_of, scan
+from dsgd.runs import RunFolder, folder_of, latest_attempt, scan
 
 #: As short as a run can be, but in a child process, as a person's run is.
 SHORT = ("debug=tiny", "debug.max_steps=2", "model.layers=1", "task.max_length=16", "tracking=none")
@@ -112,7 +113,7 @@ def running_pid(tmp_path, timeout=120):
     while time.monotonic() < end:
         for folder in scan(tmp_path):
             state = folder.read("state.json")
-            if state and state["state"] == "running":
+            if state and state["state"] == "running" and state["pid"]:
                 return state["pid"]
         time.sleep(0.05)
     raise TimeoutError("no run was started")
@@ -142,8 +143,11 @@ def test_a_forced_run_replaces_the_old_one_only_when_it_succeeds(train, run_of):
     folder = train()
     old = folder.metrics
     assert execute(run_of()) == "skipped"
-    assert execute(run_of("force=true", "runtime.isolate=true", "runtime.timeout=0.1")) == "failed"
+    forced = run_of("force=true", "runtime.isolate=true", "runtime.timeout=0.1")
+    assert execute(forced) == "failed"
     assert folder.metrics == old
+    assert latest_attempt(forced).reason.startswith("timeout")
+    assert console.single(forced) == console.sweep([forced]) == 1
     assert execute(run_of("force=true")) == "finished"
     assert folder.metrics["accuracy"] == old["accuracy"]
     assert folder.metrics["seconds"] != old["seconds"]
@@ -196,11 +200,11 @@ def test_two_workers_share_a_sweep(command, tmp_path):
     assert {folder.metrics["threads"] for folder in scan(tmp_path)} == {max(1, len(os.sched_getaffinity(0)) // 2)}
 
 
-@pytest.mark.slow
-def test_two_processes_of_one_run_equal_one(train, tmp_path):
+@pytest.mark.parametrize("device", ["auto", pytest.param("cpu", marks=pytest.mark.slow)])
+def test_two_processes_of_one_run_equal_one(train, tmp_path, device):
     """m is global and gradients are summed over ranks, also where the last window's rest falls to one rank."""
     common = ("debug=tiny", "debug.examples=21", "model.layers=1", "task.max_length=16", "tracking=none")
-    exact = ("runtime.precision=fp32", "model.dropout=0", "runtime.device=cpu")
+    exact = ("runtime.precision=fp32", "model.dropout=0", f"runtime.device={device}")
     alone = train(*common, *exact, "trainer.batch_size=20")
     results = tmp_path / "two"
     call = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", str(ROOT / "run.py")]
@@ -211,6 +215,7 @@ def test_two_processes_of_one_run_equal_one(train, tmp_path):
     mine = [record["train/loss"] for record in alone.history if "train/loss" in record]
     theirs = [record["train/loss"] for record in folder.history if "train/loss" in record]
     assert theirs == pytest.approx(mine, rel=1e-5)
+    assert "finished" in done.stdout
     assert json.loads((folder.path / "environment.json").read_text())["processes"] == 2
 
 
@@ -228,3 +233,42 @@ def test_the_dashboard_mirrors_the_history(command, tmp_path):
     for record in logged:
         wanted = expected[record["step"]["num"]]
         assert {key: record["item"][key] for key in wanted} == wanted
+
+
+def test_new_thresholds_act_on_stored_predictions(train, run_of):
+    """No training: with a bound on MCC that nothing reaches, what was not collapsed is degenerate."""
+    folder = train()
+    run = run_of("evaluation.mcc_sigmas=1000")
+    assert execute(run) == "skipped"
+    expected = "collapsed" if folder.metrics["status"] == "collapsed" else "degenerate"
+    assert console.metrics_under(run, folder)["status"] == expected
+    assert console.metrics_under(run, folder)["accuracy"] == folder.metrics["accuracy"]
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "state.json"])
+def test_a_damaged_file_means_a_failed_run_that_is_trained_again(train, run_of, name):
+    folder = train()
+    (folder.path / "metrics.json").unlink()
+    (folder.path / name).write_text('{"accuracy": 0.')
+    assert folder.state == "failed"
+    assert console.sweep([run_of()]) == 1
+    assert execute(run_of()) == "finished"
+
+
+def test_a_folder_that_cannot_be_written_is_one_failed_run(run_of, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    run = run_of(f"results_dir={tmp_path}/file")
+    assert execute(run) == "failed"
+    assert "Not a directory" in capsys.readouterr().out
+
+
+def test_a_damaged_resume_point_costs_the_start_and_not_the_run(train, run_of):
+    whole = train("runtime.checkpoint_every=2")
+    numbers = [record for record in whole.history if "train/loss" in record]
+    (whole.path / "metrics.json").unlink()
+    (whole.path / "checkpoint").mkdir()
+    (whole.path / "checkpoint" / "resume.pt").write_bytes(b"half a")
+    with (whole.path / "history.jsonl").open("a") as file:
+        file.write('{"step": 5, "train/l')
+    assert execute(run_of("runtime.checkpoint_every=2")) == "finished"
+    assert [record for record in whole.history if "train/loss" in record] == numbers

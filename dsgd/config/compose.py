@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dsgd.config import identity, schema
-from dsgd.config.parts import PARTS
+from dsgd.config.parts import PARTS, SLOTS
 from dsgd.config.schema import Config
 from dsgd.config.validation import ConfigErrors, allowed_text, describe, nearest, problems
 
@@ -35,6 +35,10 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 
 #: Seeds change nothing that validation looks at, so combinations that differ only here are composed once.
 SEED_KEYS = ("seed", "seeds.initialization", "seeds.data_order", "seeds.dropout", "seeds.subset")
+
+
+#: Groups whose ``name`` says which option was chosen, so that it must not be changed alone.
+NAMED = ("model", "task", "method", "debug", *SLOTS)
 
 
 @dataclass(frozen=True)
@@ -72,15 +76,32 @@ def read_command(arguments: Sequence[str]) -> Command:
 
 
 def expand(command: Command) -> list[Run]:
-    """The distinct runs that ``command`` asks for, in order.
+    """The distinct runs that ``command`` asks for, in order; raises as :func:`jobs` does."""
+    return distinct(jobs(command))
+
+
+def distinct(runs: Iterable[Run]) -> list[Run]:
+    """Each run once: combinations that differ only in keys that nothing reads are one run."""
+    return list({run.id: run for run in runs}.values())
+
+
+def jobs(command: Command) -> list[Run]:
+    """The run of each of Hydra's jobs, in their order.
 
     Raises:
         ConfigErrors: with every problem found, before anything is trained.
     """
+    try:
+        return _jobs(command)
+    except (HydraException, OmegaConfBaseException) as error:  # what the checks below did not foresee
+        raise ConfigErrors([str(error).strip().splitlines()[0]]) from error
+
+
+def _jobs(command: Command) -> list[Run]:
     with _loader() as loader:
         parsed, found = _parse(command.overrides)
         good, more = _check_each(parsed, loader)
-        found += more
+        found += more + _given_twice(good)
         multirun = command.multirun or _asks_to_sweep(good)
         if not multirun:
             found += [f"{text}: several values; add -m to sweep over them" for text in _sweeps(good)]
@@ -90,7 +111,7 @@ def expand(command: Command) -> list[Run]:
         runs, more = _compose_all(combinations)
     if found + more:
         raise ConfigErrors(found + more)
-    return list({run.id: run for run in runs}.values())
+    return runs
 
 
 def is_multirun(command: Command) -> bool:
@@ -175,15 +196,53 @@ def _baseline(overrides: tuple[str, ...]) -> Config:
 
 
 def _identify(config: Config) -> Run:
-    chosen = (
+    chosen = _choices(config)
+    slots = identity.changed_slots(config, _baseline(chosen))
+    usual = _baseline(chosen + tuple(f"{slot}={name}" for slot, name in slots.items()))
+    return Run(config, identity.method_label(config, usual, slots))
+
+
+def _choices(config: Config) -> tuple[str, ...]:
+    """What gives the config's preset, with its model and task and nothing else changed."""
+    return (
         f"model={config.model.name}",
         f"task={config.task.name}",
         f"method={config.method.name}",
         f"debug={config.debug.name}",
     )
-    slots = identity.changed_slots(config, _baseline(chosen))
-    usual = _baseline(chosen + tuple(f"{slot}={name}" for slot, name in slots.items()))
-    return Run(config, identity.method_label(config, usual, slots))
+
+
+# --- one part a slot ------------------------------------------------------------------------------------------------
+
+
+def _shared_slots(config: Config) -> list[str]:
+    """``method=pcgrad gradient=sam``: Hydra would take SAM alone, and the label would promise both.
+
+    A plain part in the preset's place empties the slot, and a loss may be exchanged: every preset has one, and the
+    default preset's must give way to ``loss=focal``.
+    """
+    preset, method = _baseline(_choices(config)), config.method.name
+    found = []
+    for slot, name in identity.changed_slots(config, preset).items():
+        plain = PARTS[slot][0]().name
+        own = getattr(preset, slot).name
+        if slot != "loss" and plain not in (own, name):
+            reason = f"method={method} fills this slot with {own}, and one part acts at a time"
+            found.append(describe(slot, name, f"{reason}; for {name} alone add method=fft"))
+    return found
+
+
+def _given_twice(overrides: list[Override]) -> list[str]:
+    """``gradient=pcgrad gradient=sam``: Hydra would silently take the last. Other keys may be overridden twice."""
+    found = []
+    for key in ("method", *SLOTS):
+        texts = [_texts(override) for override in overrides if override.key_or_group == key]
+        found += [
+            describe(key, ",".join(later), f"{key}={','.join(texts[0])} is given already, and one acts at a time")
+            for later in texts[1:]
+            if later != texts[0]
+        ]
+    return found
 
 
 # --- the sweep ------------------------------------------------------------------------------------------------------
@@ -223,7 +282,8 @@ def _compose_all(combinations: list[list[str]]) -> tuple[list[Run], list[str]]:
 def _compose_checked(overrides: tuple[str, ...]) -> tuple[DictConfig | None, list[str]]:
     try:
         composed = _compose(overrides)
-        return composed, problems(typed(composed))
+        config = typed(composed)
+        return composed, problems(config) + _shared_slots(config)
     except (HydraException, OmegaConfBaseException) as error:
         return None, [f"{' '.join(overrides)}: {str(error).splitlines()[0]}"]
 
@@ -310,7 +370,7 @@ def _group_problem(override: Override, options: list[str]) -> list[str]:
     return [
         describe(override.key_or_group, text, "choose one of " + ", ".join(options), options)
         for text in _texts(override)
-        if text not in options and text != "null"
+        if text not in options and (text, override.key_or_group) != ("null", "experiment")
     ]
 
 
@@ -321,6 +381,15 @@ def _value_problem(override: Override, composed: DictConfig, groups: dict[str, l
     kind = OmegaConf.get_type(node) if isinstance(node, DictConfig) else None
     if kind is None or name not in getattr(kind, "__dataclass_fields__", {}):
         return [_unknown_key(key, composed, groups)]
+    if override.is_add():
+        return [f"+{key}: the key is there already; write {key}=…"]
+    if override.is_sweep_override() and not override.is_discrete_sweep():
+        return [f"{override.input_line}: a sweep needs single values; list them, or give range(…)"]
+    if name == "name" and parent in NAMED:
+        return [
+            describe(key, text, f"a name is not set by itself; choose {parent}={text}", groups[parent])
+            for text in _texts(override)
+        ]
     if isinstance(node._get_node(name), DictConfig):
         keys = [f"{key}.{inner}" for inner in map(str, node[name])]
         return [f"{key}: is a group of keys; set one of {', '.join(keys)}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 
@@ -16,8 +17,8 @@ class Allowed:
 
 
 def ranged(default: Any, accepts: Callable[[Any], bool], text: str) -> Any:
-    """A field whose value must pass ``accepts``, which ``text`` says in words."""
-    return field(default=default, metadata={"allowed": Allowed(accepts, text)})
+    """A finite number that must pass ``accepts``, which ``text`` says in words."""
+    return field(default=default, metadata={"allowed": Allowed(lambda value: isfinite(value) and accepts(value), text)})
 
 
 def within(default: Any, low: float, high: float) -> Any:

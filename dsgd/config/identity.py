@@ -31,6 +31,8 @@ ASIDE = (
     "force",
     "debug.name",
     "model.recipe",  # read through trainer.*
+    "model.blocks",  # facts of the checkpoint, for the validator
+    "model.max_length",
     "task.recipe",
     "task.package",
     "adapter.lr",  # read through trainer.lr

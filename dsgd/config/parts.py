@@ -154,8 +154,8 @@ class LDAM(Loss):
     """Label-distribution-aware margins, with deferred re-weighting."""
 
     name: str = "ldam"
-    max_margin: float = positive(0.5)
-    scale: float = positive(30.0)
+    max_margin: float = positive(0.5)  # in logits
+    scale: float = positive(1.0)  # 30 is for heads whose logits are cosines; ours are linear
     beta: float = fraction(0.9999)
     deferred: float = fraction(0.8)  # share of the steps before the class-balanced weights act (DRW)
 
@@ -340,6 +340,7 @@ class AdaGN(Part):
     adaclip: bool = False
     gamma3: float = fraction(0.999)
     reset_every: int | None = at_least(None, 1)  # optimiser steps between momentum resets; null = never
+    shared_counter: bool = False  # the published code: a reset also restarts the norms' bias corrections
 
 
 @dataclass

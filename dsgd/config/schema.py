@@ -42,6 +42,8 @@ class Model:
     hub_id: str | None = None
     revision: str | None = None
     sha256: str | None = None  # of model.safetensors; checked where given
+    blocks: int | None = at_least(None, 1)  # transformer blocks of the checkpoint, to refuse more than there are
+    max_length: int | None = at_least(None, 1)  # tokens that the checkpoint takes; the same
     layers: int | None = at_least(None, 1)  # keep only the first k transformer blocks; null = all
     freeze_embeddings: bool = False
     dropout: float | None = fraction(None)  # every dropout of the model; null = the checkpoint's own
@@ -80,6 +82,7 @@ class Task:
     package: str | None = None  # data that ship inside an installed Python package
     max_length: int = at_least(128, 4)  # tokens
     imbalance: Imbalance = field(default_factory=Imbalance)
+    bootstrap: bool = False  # train on as many examples drawn with replacement by `seed`: true bagging
     recipe: TaskRecipe = field(default_factory=TaskRecipe)
 
 

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Any
 
 from dsgd.config.fields import Allowed
-from dsgd.config.parts import PARTS, SLOTS, Loss
+from dsgd.config.parts import EMA, LNSR, SWA, AdaLoRA, Focal, Full, LNSRReading, Loss, ReinitTop, Spikes
 from dsgd.config.schema import Config, ImbalanceKind
 
 
@@ -95,17 +95,6 @@ def _type_text(kind: Any) -> str:
 # --- rules over several keys ----------------------------------------------------------------------------------------
 
 
-def _parts_match_their_names(config: Config) -> list[str]:
-    """``loss.name=focal`` renames a part without choosing it."""
-    found = []
-    for slot in SLOTS:
-        part = getattr(config, slot)
-        if part.name != type(part)().name:
-            names = [kind().name for kind in PARTS[slot]]
-            found.append(describe(f"{slot}.name", part.name, f"choose the part itself, {slot}={part.name}", names))
-    return found
-
-
 def _window_rules_see_the_whole_window(config: Config) -> list[str]:
     if not (isinstance(config.loss, Loss) and config.loss.needs_whole_window()):
         return []
@@ -115,6 +104,106 @@ def _window_rules_see_the_whole_window(config: Config) -> list[str]:
         for name in ("accumulation", "processes")
         if (value := getattr(config.trainer, name)) != 1
     ]
+
+
+def _lists_hold_what_their_parts_read(config: Config) -> list[str]:
+    """A list's type says nothing of its length or its values."""
+    found: list[str] = []
+    if isinstance(config.averaging, SWA):
+        most = config.averaging.checkpoints
+        wanted = f"give different whole numbers from 1 to averaging.checkpoints = {most}"
+        found += _list_problem("averaging.last", config.averaging.last, lambda value: 1 <= value <= most, wanted)
+        if len(set(config.averaging.last)) < len(config.averaging.last):
+            found.append(describe("averaging.last", config.averaging.last, wanted))
+    if isinstance(config.gradient, Spikes):
+        wanted = "give optimiser steps, whole numbers from 1"
+        found += _list_problem("gradient.steps", config.gradient.steps, lambda value: value >= 1, wanted)
+    if isinstance(config.regularizer, LNSR):
+        wanted = "give a number of at least 0 for each of the last layers"
+        found += _list_problem("regularizer.weights", config.regularizer.weights, lambda value: value >= 0, wanted)
+    if isinstance(config.loss, Focal) and config.loss.alpha_by_class is not None:
+        wanted = "give a number in [0, 1] for each class, or null"
+        values = config.loss.alpha_by_class
+        found += _list_problem("loss.alpha_by_class", values, lambda value: 0 <= value <= 1, wanted)
+    return found
+
+
+def _list_problem(key: str, values: list[Any], accepts: Callable[[Any], bool], wanted: str) -> list[str]:
+    """One line where the list is empty or a value of it is not accepted."""
+    return [] if values and all(map(accepts, values)) else [describe(key, values, wanted)]
+
+
+def _alpha_is_given_once(config: Config) -> list[str]:
+    if not isinstance(config.loss, Focal) or None in (config.loss.alpha, config.loss.alpha_by_class):
+        return []
+    reason = f"loss.alpha_by_class = {config.loss.alpha_by_class} says it already; set one of the two to null"
+    return [describe("loss.alpha", config.loss.alpha, reason)]
+
+
+def _model_is_deep_and_long_enough(config: Config) -> list[str]:
+    """Against the facts that a model's YAML states of its checkpoint; without them, loading will tell."""
+    model, found = config.model, []
+    if model.blocks is not None and (model.layers or 0) > model.blocks:
+        found.append(
+            describe("model.layers", model.layers, f"model={model.name} has {model.blocks} transformer blocks")
+        )
+    if model.max_length is not None and config.task.max_length > model.max_length:
+        takes = f"model={model.name} takes {model.max_length} tokens at most"
+        found.append(describe("task.max_length", config.task.max_length, takes))
+    return found
+
+
+def _blocks_are_there(config: Config) -> list[str]:
+    """A part that reaches for the last blocks needs as many."""
+    there, found = config.model.layers or config.model.blocks, []
+    if there is None:
+        return []
+    reason = f"the model has {there} transformer block{'s' if there > 1 else ''} as configured"
+    if isinstance(config.initialization, ReinitTop) and config.initialization.blocks > there:
+        found.append(describe("initialization.blocks", config.initialization.blocks, reason))
+    if isinstance(config.regularizer, LNSR) and config.regularizer.reading is LNSRReading.blocks:
+        weights = config.regularizer.weights
+        found += [describe("regularizer.weights", weights, reason)] if len(weights) > there else []
+    return found
+
+
+def _fresh_blocks_train(config: Config) -> list[str]:
+    if isinstance(config.adapter, Full) or not isinstance(config.initialization, ReinitTop):
+        return []
+    reason = f"adapter={config.adapter.name} freezes the blocks, so fresh ones would stay random; use adapter=full"
+    return [describe("initialization", "reinit_top", reason)]
+
+
+def _adalora_has_ranks_to_cut_and_time_for_it(config: Config) -> list[str]:
+    adapter, found = config.adapter, []
+    if not isinstance(adapter, AdaLoRA):
+        return []
+    if adapter.target_r >= adapter.initial_r:
+        reason = f"must be below adapter.initial_r = {adapter.initial_r}; to cut nothing, use adapter=lora"
+        found.append(describe("adapter.target_r", adapter.target_r, reason))
+    if adapter.warmup + adapter.final >= 1:
+        reason = f"with adapter.warmup = {adapter.warmup:g} no step is left to cut ranks in; their sum must be below 1"
+        found.append(describe("adapter.final", f"{adapter.final:g}", reason))
+    return found
+
+
+def _averages_keep_adalora_s_budget(config: Config) -> list[str]:
+    """An average with weights from before the last cut has more ranks than the budget: cut ones come back."""
+    adapter, averaging = config.adapter, config.averaging
+    if not isinstance(adapter, AdaLoRA):
+        return []
+    if isinstance(averaging, EMA):
+        reason = "adapter=adalora cuts ranks, and an average with earlier weights brings them back; use averaging=last"
+        return [describe("averaging", "ema", reason)]
+    if isinstance(averaging, SWA) and averaging.last:
+        k, share = max(averaging.last), adapter.final
+        if (k - 1) / averaging.checkpoints >= share:
+            reason = (
+                f"of {averaging.checkpoints} checkpoints the last {k} begin before adapter=adalora has cut the last "
+                f"rank, which averaging would bring back; take those of the last adapter.final = {share:g} of the steps"
+            )
+            return [describe("averaging.last", averaging.last, reason)]
+    return []
 
 
 def _imbalance_factor_is_used(config: Config) -> list[str]:
@@ -130,6 +219,17 @@ def _processes_match_the_launcher(config: Config) -> list[str]:
         return []
     how = f"this launch has {world}; start with `torchrun --nproc_per_node {config.trainer.processes} run.py …`"
     return [describe("trainer.processes", config.trainer.processes, how)]
+
+
+def _results_have_a_place(config: Config) -> list[str]:
+    return [] if config.results_dir.strip() else [describe("results_dir", repr(config.results_dir), "give a folder")]
+
+
+def _a_timeout_needs_a_child(config: Config) -> list[str]:
+    if config.runtime.isolate or config.runtime.timeout is None:
+        return []
+    reason = "with runtime.isolate=false nothing can stop the run; give null"
+    return [describe("runtime.timeout", f"{config.runtime.timeout:g}", reason)]
 
 
 def _device_exists(config: Config) -> list[str]:
@@ -159,10 +259,18 @@ def _tracking_is_known(config: Config) -> list[str]:
 
 #: Each rule returns its problems as lines.
 RULES: tuple[Callable[[Config], list[str]], ...] = (
-    _parts_match_their_names,
+    _model_is_deep_and_long_enough,
     _window_rules_see_the_whole_window,
+    _lists_hold_what_their_parts_read,
+    _alpha_is_given_once,
+    _blocks_are_there,
+    _fresh_blocks_train,
+    _adalora_has_ranks_to_cut_and_time_for_it,
+    _averages_keep_adalora_s_budget,
     _imbalance_factor_is_used,
     _processes_match_the_launcher,
+    _results_have_a_place,
+    _a_timeout_needs_a_child,
     _device_exists,
     _tracking_is_known,
 )

@@ -25,7 +25,7 @@ class TaskData:
     """What a run trains and evaluates on.
 
     Attributes:
-        train: the training split, imbalanced as the task asks.
+        train: the training split, imbalanced and resampled as the task asks.
         evaluation: the evaluation split, whole.
         classes: names in the order of the labels.
         pool_size: training examples before they were thinned out.
@@ -53,7 +53,13 @@ class TaskData:
         return dataclasses.replace(self, train=train, evaluation=evaluation)
 
 
-def load_task(task: Task, data: Data, tokenizer: PreTrainedTokenizerBase, subset_seed: int) -> TaskData:
+def load_task(
+    task: Task,
+    data: Data,
+    tokenizer: PreTrainedTokenizerBase,
+    subset_seed: int,
+    bootstrap_seed: int | None = None,
+) -> TaskData:
     """Read, tokenise and thin out ``task``.
 
     Args:
@@ -61,6 +67,7 @@ def load_task(task: Task, data: Data, tokenizer: PreTrainedTokenizerBase, subset
         data: where data sets are looked for.
         tokenizer: the model's.
         subset_seed: chooses the imbalanced training subset.
+        bootstrap_seed: resamples that subset with replacement, to the same size; None leaves it.
 
     Raises:
         SourceError: the data are not there.
@@ -75,7 +82,16 @@ def load_task(task: Task, data: Data, tokenizer: PreTrainedTokenizerBase, subset
     train = pool.take(imbalanced_rows(pool.labels, imbalance.kind.value, imbalance.factor, subset_seed))
     loaded = TaskData(train, everything.take(corpus.evaluation), corpus.classes, len(pool), corpus.dropped)
     _refuse_empty_classes(loaded, imbalance)
-    return loaded
+    if bootstrap_seed is None:
+        return loaded
+    # Only now: a rare class may be missing from one member of a bagged ensemble.
+    resampled = train.take(bootstrap_rows(len(train), bootstrap_seed))
+    return loaded.replace(train=resampled, evaluation=loaded.evaluation)
+
+
+def bootstrap_rows(count: int, seed: int) -> np.ndarray:
+    """``count`` row numbers below ``count``, drawn with replacement, sorted, int64."""
+    return np.sort(np.random.default_rng(seed).integers(count, size=count))
 
 
 def _refuse_empty_classes(loaded: TaskData, imbalance: Imbalance) -> None:

@@ -83,7 +83,7 @@ class InitializationContext(Protocol):
     generator: torch.Generator
 
     def train_head(self, model: Classifier, epochs: int, lr: float) -> None:
-        """Train only the classification head, with mean cross-entropy; these steps count neither in t nor in T."""
+        """Train only the classification head, in evaluation mode; these steps count neither in t nor in T."""
 
 
 class Adapter(Protocol):
@@ -141,6 +141,9 @@ class Transform(Protocol):
 class Regularizer(Protocol):
     """Slot ``regularizer``: what is added to the loss."""
 
+    def watch(self, model: nn.Module) -> AbstractContextManager[None]:
+        """A context around the training forward whose terms are asked for next."""
+
     def per_example(self, model: nn.Module, batch: Batch, logits: Tensor) -> Tensor | None:
         """Terms ``(n,)`` added to the per-example losses, or None."""
 
@@ -156,6 +159,9 @@ class Averaging(Protocol):
 
     def result(self, model: nn.Module) -> AbstractContextManager[nn.Module]:
         """A context in which the averaged weights stand in ``model``; the trained ones return on exit."""
+
+    def summary(self) -> dict[str, int]:
+        """Columns for the run's summary row."""
 
     def variants(self, model: nn.Module) -> dict[str, AbstractContextManager[nn.Module]]:
         """The same for further averages that are to be evaluated at the end, by name."""

@@ -28,13 +28,17 @@ class Architecture:
     blocks: str
     head: str
     dropouts: tuple[str, ...]
+    pooler: str | None = None
+    below_head: tuple[str, ...] = ()  # called between the last block and the head, in this order
 
 
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 
 #: By ``model_type`` of the checkpoint's config.json.
 ARCHITECTURES = {
-    "bert": Architecture("bert.embeddings", "bert.encoder.layer", "classifier", _DROPOUTS),
+    "bert": Architecture(
+        "bert.embeddings", "bert.encoder.layer", "classifier", _DROPOUTS, "bert.pooler", ("bert.pooler", "dropout")
+    ),
     "roberta": Architecture("roberta.embeddings", "roberta.encoder.layer", "classifier", _DROPOUTS),
 }
 
@@ -72,6 +76,22 @@ class Classifier(nn.Module):
     def head(self) -> nn.Module:
         """What is not pretrained. BERT's pooler is pretrained, so it belongs to the rest."""
         return self._at(self.architecture.head)
+
+    @property
+    def pooler(self) -> nn.Module | None:
+        """The pretrained layer between the last block and the head, where there is one."""
+        return None if self.architecture.pooler is None else self._at(self.architecture.pooler)
+
+    @property
+    def top(self) -> list[nn.Module]:
+        """What leads from the last block's output to the logits, in the order of the calls; the head is last."""
+        return [self._at(path) for path in (*self.architecture.below_head, self.architecture.head)]
+
+    @property
+    def token_embeddings(self) -> nn.Module:
+        """What the tokens' ids become first; positions and types are added later."""
+        module: nn.Module = self.network.get_input_embeddings()
+        return module
 
     @property
     def num_classes(self) -> int:

@@ -75,6 +75,16 @@ def test_an_experiment_is_a_grid_without_the_flag_and_the_command_line_wins():
         ("trainer.processes=2", ["trainer.processes = 2", "torchrun"]),
         ("seed=1,2", ["seed=1,2", "-m"]),
         ("no equals sign", ["no equals sign", "key=value"]),
+        ("trainer.lr=inf", ["trainer.lr = inf", "a number above 0"]),
+        ("model.layers=7", ["model.layers = 7", "has 6"]),
+        ("task.max_length=1000", ["task.max_length = 1000", "512"]),
+        ("results_dir=", ["results_dir", "give a folder"]),
+        ("method=null", ["method = null", "dsgd"]),
+        ("loss=null", ["loss = null", "focal"]),
+        ("model.name=foo", ["model.name = foo", "model=foo"]),
+        ("+seed=3", ["+seed", "seed="]),
+        ("schedule.tau=interval(0,1)", ["interval", "range"]),
+        ("hydra.nonsense=1", ["nonsense"]),
         ("+trainer.momentum=1", ["trainer.momentum", "no such key"]),
     ],
 )
@@ -82,6 +92,11 @@ def test_one_mistake_gives_one_line_that_names_it(argument, parts):
     (problem,) = errors(argument)
     for part in parts:
         assert part in problem
+
+
+def test_a_timeout_needs_isolation():
+    (problem,) = errors("runtime.isolate=false", "runtime.timeout=5")
+    assert problem.startswith("runtime.timeout = 5")
 
 
 def test_all_mistakes_are_reported_together():

@@ -83,3 +83,35 @@ def test_a_key_at_its_default_is_no_part_of_the_identity():
     """So that adding a key to the schema never orphans a finished run."""
     assert "trainer.warmup" not in changed_keys(run().config)
     assert changed_keys(run("trainer.warmup=0.2").config)["trainer.warmup"] == 0.2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pinned"),
+    [
+        ("", "98f24de622"),
+        ("method=fft", "f3440ec44c"),
+        ("method=focal", "70cdcfae40"),
+        ("method=lnsr", "7163ac96c5"),
+        ("method=noisytune", "1803c79c2e"),
+        ("method=pcgrad", "b46bf9ce0a"),
+        ("method=swa", "f650325008"),
+        ("method=gradient_stabilizer", "b2f83a885d"),
+        ("method=lora", "e85b8138d6"),
+        ("method=adalora", "6ab4e5bcd7"),
+        ("method=ia3", "8586c9da1e"),
+        ("method=sam", "778df86f4a"),
+        ("method=dsgd adapter=lora", "51953feedb"),
+        ("method=dsgd averaging=swa transform=gradient_stabilizer", "f882a7d412"),
+        ("schedule=cosine schedule.tau=0.5", "f573d2d3b0"),
+        ("schedule=static schedule.gamma=0.3", "47ec42dd95"),
+        ("seed=52", "584f66c500"),
+        ("seeds.data_order=7", "4a0288b456"),
+        ("trainer.batch_size=10 trainer.accumulation=2", "db72c2f7c3"),
+        ("debug=tiny", "b734386539"),
+        ("task.imbalance.kind=none", "e9d700314b"),
+        ("model.layers=3 model.dropout=0", "e4cbb4858c"),
+    ],
+)
+def test_ids_stay_as_they_are(arguments, pinned):
+    """An id that changes orphans finished runs. Where numbers change on purpose, raise SCHEMA_VERSION and pin anew."""
+    assert run(*arguments.split()).id == pinned

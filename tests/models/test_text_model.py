@@ -87,6 +87,25 @@ def test_named_places(checkpoint):
     assert len(ids) == len(set(ids)), "no parameter is in two places"
 
 
+def test_the_top_leads_from_the_last_block_to_the_logits(checkpoint):
+    """BERT's pooler is on the way; RoBERTa's classifier has none below it."""
+    classifier = build(checkpoint).eval()
+    inputs = {"input_ids": torch.randint(2, 40, (4, 8)), "attention_mask": torch.ones(4, 8, dtype=torch.long)}
+    passing = classifier.network(**inputs, output_hidden_states=True).hidden_states[-1]
+    for module in classifier.top:
+        passing = module(passing)
+    assert torch.equal(passing, classifier(**inputs))
+    assert classifier.top[-1] is classifier.head
+    assert (classifier.pooler is None) == checkpoint.endswith("roberta")
+    assert classifier.pooler in (None, classifier.top[0])
+
+
+def test_token_embeddings_are_looked_up_by_id(checkpoint):
+    classifier = build(checkpoint)
+    assert torch.equal(classifier.token_embeddings(torch.tensor([5])), classifier.token_embeddings.weight[5:6])
+    assert classifier.token_embeddings.weight.shape == (40, 16)
+
+
 def test_logits_do_not_depend_on_the_rest_of_the_batch(checkpoint):
     """Padding is masked: a sequence alone and among longer ones has the same logits in fp32."""
     classifier = build(checkpoint).eval()

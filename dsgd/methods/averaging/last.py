@@ -17,6 +17,10 @@ class Last:
         """The model as it stands."""
         return nullcontext(model)
 
+    def summary(self) -> dict[str, int]:
+        """Nothing to say."""
+        return {}
+
     def variants(self, model: nn.Module) -> dict[str, AbstractContextManager[nn.Module]]:
         """None."""
         return {}
