@@ -228,7 +228,7 @@ def _shared_slots(config: Config) -> list[str]:
         own = getattr(preset, slot).name
         if slot != "loss" and plain not in (own, name):
             reason = f"method={method} fills this slot with {own}, and one part acts at a time"
-            found.append(describe(slot, name, f"{reason}; for {name} alone add method=fft"))
+            found.append(describe(slot, name, f"{reason}; for {name} alone: method=fft {slot}={name}"))
     return found
 
 

@@ -35,7 +35,8 @@ ASIDE = (
     "model.max_length",
     "task.recipe",
     "task.package",
-    "adapter.lr",  # read through trainer.lr
+    "adapter.lr",  # read through trainer.*
+    "adapter.weight_decay",
     "trainer.clip",  # read through transform.clip
     "runtime.device",  # resolved device, precision and threads are recorded in environment.json instead
     "runtime.threads",

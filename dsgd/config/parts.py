@@ -117,7 +117,7 @@ class Focal(Loss):
     name: str = "focal"
     gamma: float = at_least(2.0, 0)
     alpha: float | None = within(None, 0, 1)  # two classes: of class 1, and 1 - alpha of class 0; else of all
-    alpha_by_class: list[float] | None = None  # overrides alpha
+    alpha_by_class: list[float] | None = None  # in the place of alpha
 
 
 @dataclass
@@ -231,6 +231,7 @@ class LoRA(Part):
 
     name: str = "lora"
     lr: float = positive(3e-4)
+    weight_decay: float = at_least(0.0, 0)
     r: int = at_least(8, 1)
     alpha: float = positive(16.0)
     dropout: float = fraction(0.0)
@@ -243,6 +244,7 @@ class AdaLoRA(Part):
 
     name: str = "adalora"
     lr: float = positive(5e-3)
+    weight_decay: float = at_least(0.0, 0)
     initial_r: int = at_least(64, 1)
     target_r: int = at_least(16, 1)
     alpha: float = positive(8.0)
@@ -259,6 +261,7 @@ class IA3(Part):
 
     name: str = "ia3"
     lr: float = positive(5e-3)
+    weight_decay: float = at_least(0.0, 0)
     train_pooler: bool = False
 
 

@@ -250,11 +250,13 @@ def _device_exists(config: Config) -> list[str]:
     return []
 
 
-def _tracking_is_known(config: Config) -> list[str]:
-    names = ("wandb", "none")
-    if config.tracking.name in names:
-        return []
-    return [describe("tracking.name", config.tracking.name, "give wandb or none", names)]
+def _observers_are_known(config: Config) -> list[str]:
+    known = {"tracking": ("wandb", "none"), "diagnostics": ("none", "gradients", "representations")}
+    return [
+        describe(f"{group}.name", name, f"give one of {', '.join(names)}", names)
+        for group, names in known.items()
+        if (name := getattr(config, group).name) not in names
+    ]
 
 
 #: Each rule returns its problems as lines.
@@ -272,7 +274,7 @@ RULES: tuple[Callable[[Config], list[str]], ...] = (
     _results_have_a_place,
     _a_timeout_needs_a_child,
     _device_exists,
-    _tracking_is_known,
+    _observers_are_known,
 )
 
 

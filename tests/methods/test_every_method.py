@@ -37,7 +37,7 @@ class Row:
 TWO_BLOCKS = ("model.layers=2",)
 
 ROWS = {
-    "adagn": Row("adagn/scale_mean", resumes=True),
+    "adagn": Row("adagn/scale_median", resumes=True),
     "adagn_adaclip": Row("adagn/clipped_share", resumes=True),
     "adagn_momentum_reset": Row("adagn/reset", ("transform.reset_every=3",), resumes=True),
     "adalora": Row("adalora/rank_sum", resumes=True),
@@ -52,11 +52,11 @@ ROWS = {
     "ema": Row(None, resumes=True),
     "fft": Row("train/gradient_norm"),
     "focal": Row("focal/weight"),
-    "gradient_stabilizer": Row("stabilizer/scale_mean", resumes=True),
+    "gradient_stabilizer": Row("stabilizer/scale_median", resumes=True),
     "ia3": Row("ia3/scale_deviation"),
     "label_smoothing": Row("train/loss_wrong"),
     "ldam_drw": Row("ldam/within_margin"),
-    "lnsr": Row("train/regularizer", TWO_BLOCKS, {"regularizer": {"rho": 0.0}}, resumes=True),
+    "lnsr": Row("train/regularizer", (*TWO_BLOCKS, "regularizer.rho=1.0"), {"regularizer": {"rho": 0.0}}, resumes=True),
     "logit_adjustment": Row("logit_adjustment/wrong"),
     "lora": Row("lora/update_norm"),
     "lp_ft": Row(None),
@@ -64,11 +64,45 @@ ROWS = {
     "noisytune_literal": Row(None),  # five classes: no tensor has one element, so nothing is NaN
     "ohem": Row("ohem/kept", whole_window=True),
     "pcgrad": Row("pcgrad/cosine"),
-    "r3f": Row("train/regularizer", ("regularizer.epsilon=0.1",), {"regularizer": {"epsilon": 0.0}}, resumes=True),
+    "r3f": Row(
+        "train/regularizer",
+        ("regularizer.epsilon=0.1", "regularizer.weight=1e3"),
+        {"regularizer": {"epsilon": 0.0}},
+        resumes=True,
+    ),
     "reinit": Row(None, TWO_BLOCKS),
     "sam": Row("sam/gradient_norm"),
     "swa": Row("accuracy_swa3", resumes=True),
 }
+
+#: Overrides, the label they make, and what the history or the metrics must hold.
+COMBINATIONS = [
+    (
+        ("method=dsgd", "averaging=swa", "transform=gradient_stabilizer"),
+        "dsgd+gradient_stabilizer+swa",
+        {"train/gamma", "stabilizer/scale_median", "accuracy_swa3"},
+    ),
+    (
+        ("method=dsgd", "adapter=lora", "gradient=pcgrad"),
+        "dsgd+lora+pcgrad",
+        {"train/gamma", "lora/update_norm", "pcgrad/cosine"},
+    ),
+    (
+        ("method=focal", "adapter=ia3", "gradient=sam", "averaging=ema"),
+        "focal+ia3+sam+ema",
+        {"focal/weight", "ia3/scale_deviation", "sam/gradient_norm"},
+    ),
+    (
+        ("method=adalora", "gradient=cagrad", "regularizer=r3f", "initialization=noisytune"),
+        "adalora+noisytune+cagrad+r3f",
+        {"adalora/rank_sum", "cagrad/cosine", "train/regularizer"},
+    ),
+    (
+        ("method=fft", "gradient=spikes", "gradient.steps=[2]", "transform=gradient_stabilizer"),
+        "fft+spikes+gradient_stabilizer",
+        {"spikes/factor", "stabilizer/scale_median"},
+    ),
+]
 
 every_method = pytest.mark.parametrize("name", ROWS)
 
@@ -173,6 +207,18 @@ def test_it_is_not_full_fine_tuning(name, trained):
     run = tiny(name)
     plain = altered(tiny("fft"), model={"layers": run.config.model.layers})
     assert np.abs(scores(trained(run)) - scores(trained(plain))).max() > 1e-5
+
+
+@pytest.mark.parametrize(
+    ("overrides", "label", "statistics"), COMBINATIONS, ids=[label for _, label, _ in COMBINATIONS]
+)
+def test_parts_of_different_slots_act_together(overrides, label, statistics, trained):
+    (run,) = expand(read_command([*overrides, *TINY, *EXACT]))
+    folder = trained(run)
+    assert run.label.split("[")[0] == label
+    (first,) = [record for record in folder.history if record["step"] == 1]
+    assert statistics <= {*first, *folder.metrics}
+    assert np.isfinite(losses(folder)).all()
 
 
 @pytest.mark.slow

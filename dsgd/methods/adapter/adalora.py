@@ -28,6 +28,7 @@ class AdaLoRA(PeftAdapter):
     def __init__(
         self,
         lr: float,
+        weight_decay: float,
         initial_r: int,
         target_r: int,
         alpha: float,
@@ -39,7 +40,7 @@ class AdaLoRA(PeftAdapter):
         total_steps: int,
         adapter_seed: int,
     ) -> None:
-        super().__init__(lr, train_pooler, adapter_seed)
+        super().__init__(lr, weight_decay, train_pooler, adapter_seed)
         self.orthogonality = orthogonality
         self.settings = {
             "init_r": initial_r,

@@ -46,11 +46,11 @@ TARGETS = {"bert": _BERT, "roberta": _BERT, "llama": _LLAMA, "qwen2": _LLAMA, "q
 class PeftAdapter:
     """An adapter of ``peft`` beside frozen pretrained weights: its own weights and the whole head train.
 
-    ``lr`` is read by the trainer. The base model's pooler is pretrained, or random and frozen where the checkpoint has
-    none, unless ``train_pooler`` is set.
+    ``lr`` and ``weight_decay`` are read by the trainer. The base model's pooler is pretrained, or random and frozen
+    where the checkpoint has none, unless ``train_pooler`` is set.
     """
 
-    def __init__(self, lr: float, train_pooler: bool, adapter_seed: int) -> None:
+    def __init__(self, lr: float, weight_decay: float, train_pooler: bool, adapter_seed: int) -> None:
         self.train_pooler = train_pooler
         self.adapter_seed = adapter_seed
 

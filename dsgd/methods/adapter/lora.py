@@ -17,8 +17,17 @@ class LoRA(PeftAdapter):
     in favour of r = 8, α = 16.
     """
 
-    def __init__(self, lr: float, r: int, alpha: float, dropout: float, train_pooler: bool, adapter_seed: int) -> None:
-        super().__init__(lr, train_pooler, adapter_seed)
+    def __init__(
+        self,
+        lr: float,
+        weight_decay: float,
+        r: int,
+        alpha: float,
+        dropout: float,
+        train_pooler: bool,
+        adapter_seed: int,
+    ) -> None:
+        super().__init__(lr, weight_decay, train_pooler, adapter_seed)
         self.r, self.alpha, self.dropout = r, alpha, dropout
 
     def inject(self, model: Classifier) -> None:
