@@ -54,7 +54,11 @@ def train(folder: RunFolder, threads: int, progress: str) -> None:
     if accelerator.is_main_process:
         folder.write_json("environment.json", describe_environment(accelerator, threads))
     training = Training(config, folder, accelerator, progress)
-    result = training.run()
+    try:
+        result = training.run()
+    except BaseException:
+        training.recorder.tracker.finish({}, exit_code=1)  # else the dashboard shows a run that never ended
+        raise
     if accelerator.is_main_process:
         identity = folder.read("identity.json") or {}
         metrics = {**identity, **result, "seconds": time.perf_counter() - started}

@@ -11,6 +11,7 @@ import pytest
 
 from conftest import ROOT
 from dsgd import console
+from dsgd.config.compose import CONF
 from dsgd.execution import _fork_server, _how_it_ended, execute, worker_count
 from dsgd.runs import RunFolder, folder_of, latest_attempt, scan
 
@@ -272,3 +273,16 @@ def test_a_damaged_resume_point_costs_the_start_and_not_the_run(train, run_of):
         file.write('{"step": 5, "train/l')
     assert execute(run_of("runtime.checkpoint_every=2")) == "finished"
     assert [record for record in whole.history if "train/loss" in record] == numbers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        str(path.relative_to(CONF / "experiment").with_suffix("")) for path in (CONF / "experiment").rglob("*.yaml")
+    ),
+)
+def test_every_experiment_runs_with_a_tiny_budget(command, tmp_path, name):
+    done = command(f"experiment={name}", "seed=42", *SHORT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(states(tmp_path)) == {"finished"}
