@@ -21,7 +21,7 @@ from typing import Any, Literal
 from filelock import Timeout
 
 from dsgd import tracking
-from dsgd.config import compose
+from dsgd.config import tree
 from dsgd.config.compose import Run
 from dsgd.runs import RunFolder, folder_of, lock_of, replacement_for, swap_in
 
@@ -116,7 +116,7 @@ def _prepare(run: Run) -> RunFolder:
     folder = replacement_for(run) if final.state == "finished" else final
     folder.clear(keep_checkpoint=not run.config.force)
     folder.mark_starting()
-    folder.write("config.yaml", compose.to_yaml(run.config))
+    folder.write("config.yaml", tree.to_yaml(run.config))
     folder.write_json("identity.json", identity_of(run))
     return folder
 

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from dsgd import checkpoint, evaluation
 from dsgd.batches import evaluation_batches, steps_per_epoch, total_steps, windows
-from dsgd.config import compose
+from dsgd.config import tree
 from dsgd.config.parts import SLOTS
 from dsgd.config.schema import Config
 from dsgd.data import Split, TaskData, load_task
@@ -49,7 +49,7 @@ def train(folder: RunFolder, threads: int, progress: str) -> None:
     """
     started = time.perf_counter()
     torch.set_num_threads(threads)
-    config = compose.load(folder.path / "config.yaml")
+    config = tree.load(folder.path / "config.yaml")
     accelerator = make_accelerator(config.runtime)
     if accelerator.is_main_process:
         folder.write_json("environment.json", describe_environment(accelerator, threads))

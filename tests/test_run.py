@@ -11,7 +11,7 @@ import pytest
 
 from conftest import ROOT
 from dsgd import console
-from dsgd.config.compose import CONF
+from dsgd.config.tree import CONF
 from dsgd.execution import _fork_server, _how_it_ended, execute, worker_count
 from dsgd.runs import RunFolder, folder_of, latest_attempt, scan
 

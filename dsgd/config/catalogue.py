@@ -12,8 +12,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from dsgd.config.compose import CONF
 from dsgd.config.parts import PARTS, SLOTS, Schedule
+from dsgd.config.tree import CONF
 
 
 @dataclass(frozen=True)

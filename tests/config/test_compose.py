@@ -6,7 +6,7 @@ import sys
 import pytest
 from hydra.core.config_store import ConfigStore
 
-from dsgd.config import compose, parts, schema
+from dsgd.config import parts, schema, tree
 from dsgd.config.compose import expand, identify, is_multirun, read_command
 from dsgd.config.validation import ConfigErrors
 
@@ -118,20 +118,20 @@ def test_every_combination_of_a_sweep_is_checked():
 
 def test_a_config_survives_its_file(tmp_path):
     (run,) = runs("schedule=cosine", "schedule.tau=0.5", "seeds.dropout=3", "task.imbalance.kind=step")
-    (tmp_path / "config.yaml").write_text(compose.to_yaml(run.config))
-    assert compose.load(tmp_path / "config.yaml") == run.config
+    (tmp_path / "config.yaml").write_text(tree.to_yaml(run.config))
+    assert tree.load(tmp_path / "config.yaml") == run.config
 
 
 def test_every_part_has_a_yaml_and_a_schema():
     schema.register()
     for slot, kinds in parts.PARTS.items():
         stored = {name.removesuffix(".yaml") for name in ConfigStore.instance().list(f"schema/{slot}")}
-        files = {path.stem for path in (compose.CONF / slot).glob("*.yaml")}
+        files = {path.stem for path in (tree.CONF / slot).glob("*.yaml")}
         assert stored == {part().name for part in kinds}
         assert files >= stored
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (compose.CONF / "method").glob("*.yaml")))
+@pytest.mark.parametrize("name", sorted(path.stem for path in (tree.CONF / "method").glob("*.yaml")))
 def test_every_method_preset_composes_under_its_own_label(name):
     (run,) = runs(f"method={name}")
     assert run.label == name
@@ -140,8 +140,8 @@ def test_every_method_preset_composes_under_its_own_label(name):
 @pytest.mark.parametrize(
     "name",
     sorted(
-        str(path.relative_to(compose.CONF / "experiment").with_suffix(""))
-        for path in (compose.CONF / "experiment").rglob("*.yaml")
+        str(path.relative_to(tree.CONF / "experiment").with_suffix(""))
+        for path in (tree.CONF / "experiment").rglob("*.yaml")
     ),
 )
 def test_every_experiment_is_one_grid_of_distinct_runs(name):
@@ -162,6 +162,6 @@ def test_composing_imports_no_torch():
 def test_a_running_application_s_config_identifies_the_same_run():
     """What a Hydra job composes and what the expansion composes is one run."""
     (run,) = runs("method=fft", "trainer.clip=0.5")
-    with compose._loader():
-        composed = compose._compose(["method=fft", "trainer.clip=0.5"])
+    with tree.loader():
+        composed = tree.compose(["method=fft", "trainer.clip=0.5"])
     assert identify(composed) == run

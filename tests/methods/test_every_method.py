@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from conftest import TINY, losses
-from dsgd.config import compose
+from dsgd.config import tree
 from dsgd.config.compose import Run, expand, read_command
 from dsgd.config.parts import SLOTS
 from dsgd.config.validation import problems
@@ -168,7 +168,7 @@ def scores(folder):
 
 
 def test_every_preset_has_a_row():
-    assert set(ROWS) == {path.stem for path in (compose.CONF / "method").glob("*.yaml")}
+    assert set(ROWS) == {path.stem for path in (tree.CONF / "method").glob("*.yaml")}
 
 
 @every_method

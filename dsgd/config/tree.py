@@ -1,0 +1,99 @@
+"""The config tree ``conf/`` through Hydra's own loader, and configs as typed objects and files. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
+from omegaconf import DictConfig, OmegaConf
+
+from dsgd.config import schema
+from dsgd.config.parts import PARTS
+from dsgd.config.schema import Config
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+@contextmanager
+def loader() -> Iterator[ConfigLoaderImpl]:
+    """Hydra's loader over ``conf/``: the running application's own, else one made for the moment."""
+    schema.register()
+    if GlobalHydra.instance().is_initialized():
+        yield _current_loader()
+        return
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield _current_loader()
+
+
+def _current_loader() -> ConfigLoaderImpl:
+    loader = GlobalHydra.instance().config_loader()
+    assert isinstance(loader, ConfigLoaderImpl)
+    return loader
+
+
+def compose(overrides: Iterable[str]) -> DictConfig:
+    """The composed config, Hydra's node included; remembered, so it must not be changed in place."""
+    return _remembered(tuple(overrides))
+
+
+@cache
+def _remembered(overrides: tuple[str, ...]) -> DictConfig:
+    composed: DictConfig = hydra_compose("config", overrides=list(overrides), return_hydra_config=True)
+    return composed
+
+
+def groups(tree: ConfigLoaderImpl) -> dict[str, list[str]]:
+    """Every group with its options; an option in a subfolder is ``folder/option``."""
+    repository = tree.repository  # its own questions copy the whole repository each time
+    found: dict[str, list[str]] = {}
+
+    def visit(group: str) -> list[str]:
+        options = repository.get_group_options(group, ObjectType.CONFIG)
+        for folder in repository.get_group_options(group, ObjectType.GROUP):
+            options += [f"{folder}/{option}" for option in visit(f"{group}/{folder}")]
+        found[group] = sorted(options)
+        return found[group]
+
+    for group in repository.get_group_options("", ObjectType.GROUP):
+        if group != "schema":
+            visit(group)
+    return found
+
+
+def typed(composed: DictConfig) -> Config:
+    """The dataclasses of a composed config, interpolations resolved."""
+    values = {name: composed[name] for name in Config.__dataclass_fields__}
+    return Config(**{name: _plain(value) for name, value in values.items()})
+
+
+def _plain(value: Any) -> Any:
+    return OmegaConf.to_object(value) if isinstance(value, DictConfig) else value
+
+
+def load(path: Path) -> Config:
+    """The config that a run folder keeps (``config.yaml``)."""
+    saved = OmegaConf.load(path)
+    assert isinstance(saved, DictConfig)
+    base = OmegaConf.structured(Config)
+    for slot, parts in PARTS.items():
+        kinds = {part().name: part for part in parts}
+        base[slot] = OmegaConf.structured(kinds[saved[slot].name])
+    for group in schema.GROUPS:
+        base[group] = OmegaConf.structured(schema.GROUPS[group])
+    base["method"] = OmegaConf.structured(schema.Method)
+    result = OmegaConf.to_object(OmegaConf.merge(base, saved))
+    assert isinstance(result, Config)
+    return result
+
+
+def to_yaml(config: Config) -> str:
+    """The text that :func:`load` reads back to an equal config."""
+    return OmegaConf.to_yaml(OmegaConf.structured(config))
