@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dsgd.group_gradients import group_gradients
-from dsgd.methods.contracts import Window
+from dsgd.methods.contracts import Step, Window
 from dsgd.methods.loss.cross_entropy import CrossEntropy
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class GradientObserver:
 
     def before_step(self, training: Training, window: Window) -> None:
         """Measure the window at the weights that the step starts from."""
-        gamma = getattr(training.parts["loss"], "gamma", lambda _: 1.0)(window.step)
+        gamma = _scale_of_correct(training, window.step)
         with _forked(training.accelerator.device):
             wrong, correct, counts = self._look(training, window)
         measures = [
@@ -156,6 +156,14 @@ class GradientObserver:
         totals = [accelerator.reduce(total, reduction="sum") for total in totals]
         counts = accelerator.reduce(counts, reduction="sum")
         return totals[: len(self._names)], totals[len(self._names) :], counts
+
+
+def _scale_of_correct(training: Training, step: Step) -> float:
+    """γ_t where the loss scales C by it, NaN for the controls that put γ_t elsewhere, 1 for losses without a γ_t."""
+    loss = training.parts["loss"]
+    if not getattr(loss, "scales_correct", True):
+        return float("nan")
+    return float(getattr(loss, "gamma", lambda _: 1.0)(step))
 
 
 def layer_measures(wrong: Tensor, correct: Tensor, gamma: float) -> Tensor:

@@ -10,14 +10,22 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dsgd.evaluation import NonFinitePredictions, Predictions
+from dsgd.runs import scan
 
 Labels = npt.NDArray[np.int64]  # (n,), a class for each example
+
+
+def members_of(results: Path, cell_id: str) -> list[Predictions]:
+    """The pool: stored predictions of one cell's finished runs under ``results``, in the order of their folders."""
+    folders = [folder for folder in scan(results) if (folder.read("identity.json") or {}).get("cell_id") == cell_id]
+    return [Predictions.load(folder.path / "predictions.parquet") for folder in folders if folder.state == "finished"]
 
 
 def majority_vote(members: Sequence[Predictions]) -> Labels:

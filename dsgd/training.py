@@ -92,7 +92,7 @@ class Training:
             "total_steps": self.total,
             "class_counts": self.data.class_counts,
             "adapter_seed": self.seeds.initialization,
-            "noise_seed": self.seeds.dropout,
+            "noise_seed": self.seeds.dropout + accelerator.process_index,
         }
         self.parts = {slot: build(slot, getattr(config, slot), **context) for slot in SLOTS}
 
@@ -110,7 +110,8 @@ class Training:
         self.observer = make_observer(config.diagnostics)
         self.recorder = self._recorder(progress)
         self.clock, self.best = Clock(), {"accuracy_best": 0.0, "best_step": 0}
-        torch.manual_seed(self.seeds.dropout)  # last, so that nothing above shifts the stream
+        # Last, so that nothing above shifts the stream; each rank has masks of its own.
+        torch.manual_seed(self.seeds.dropout + accelerator.process_index)
 
     def run(self) -> dict[str, Any]:
         """All steps and evaluations; returns the summary row without the run's identity."""

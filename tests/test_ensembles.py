@@ -16,12 +16,14 @@ from dsgd.ensembles import (
     failed_rate,
     logit_average,
     majority_vote,
+    members_of,
     overlap,
     probability_average,
     sample_ensembles,
     smallest_stable_size,
 )
 from dsgd.evaluation import NonFinitePredictions, Predictions, evaluate
+from dsgd.runs import folder_of
 
 
 def member(probabilities, labels=None, **changes):
@@ -258,3 +260,13 @@ def test_importing_needs_neither_torch_nor_pandas():
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "dsgd.ensembles" in loaded
     assert not {"torch", "pandas", "pyarrow", "sklearn", "hydra"} & set(loaded)
+
+
+def test_a_pool_is_read_from_the_finished_runs_of_one_cell(train, run_of, tmp_path):
+    """Two seeds of one cell, a run of another cell, and one that failed: a pool of two."""
+    for arguments in (["seed=1"], ["seed=2"], ["seed=1", "method=fft"]):
+        train(*arguments)
+    folder_of(run_of("seed=3")).mark_failed("by the test")
+    pool = members_of(tmp_path, run_of("seed=1").cell_id)
+    assert len(pool) == 2
+    assert len(majority_vote(pool)) == len(pool[0].labels)

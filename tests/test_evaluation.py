@@ -56,6 +56,7 @@ def five_classes():
 
 
 def test_a_good_model_is_successful():
+    """METHODS 17 (12), with the tests that follow."""
     assert status(of([0, 1, 0, 1], [0, 1, 0, 0]), THRESHOLDS) == "successful"
 
 

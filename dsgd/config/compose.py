@@ -8,7 +8,7 @@ whole. ``run.py`` and ``experiments.plan`` share this expansion.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -83,7 +83,7 @@ def jobs(command: Command) -> list[Run]:
     try:
         return _jobs(command)
     except (HydraException, OmegaConfBaseException) as error:  # what the checks below did not foresee
-        raise ConfigErrors([str(error).strip().splitlines()[0]]) from error
+        raise ConfigErrors([_composition_problem(command.overrides, error)]) from error
 
 
 def _jobs(command: Command) -> list[Run]:
@@ -123,10 +123,20 @@ def _baseline(overrides: tuple[str, ...]) -> Config:
 
 
 def _identify(config: Config) -> Run:
+    config = _without_a_preset_that_is_gone(config)
     chosen = _choices(config)
     slots = identity.changed_slots(config, _baseline(chosen))
     usual = _baseline(chosen + tuple(f"{slot}={name}" for slot, name in slots.items()))
     return Run(config, identity.method_label(config, usual, slots))
+
+
+def _without_a_preset_that_is_gone(config: Config) -> Config:
+    """``method=dsgd loss=focal`` has nothing of DSGD left: it is ``fft+focal``, and says so."""
+    preset = _baseline(_choices(config))
+    replaced = identity.changed_slots(config, preset)
+    if all(getattr(preset, slot).name == PARTS[slot][0]().name for slot in replaced):
+        return config
+    return replace(config, method=_baseline(("method=fft",)).method)
 
 
 def _choices(config: Config) -> tuple[str, ...]:
@@ -199,7 +209,17 @@ def _compose_checked(overrides: tuple[str, ...]) -> tuple[DictConfig | None, lis
         config = tree.typed(composed)
         return composed, problems(config) + _shared_slots(config)
     except (HydraException, OmegaConfBaseException) as error:
-        return None, [f"{' '.join(overrides)}: {str(error).splitlines()[0]}"]
+        return None, [_composition_problem(overrides, error)]
+
+
+def _composition_problem(overrides: tuple[str, ...], error: Exception) -> str:
+    """What Hydra says, or why a preset's own setting found no key: its part was exchanged for another."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines[0].startswith("In 'method/") and len(lines) > 1:
+        method = lines[0].split("'")[1].removeprefix("method/")
+        reason = "the preset sets a key of its own part, which this line exchanges for another"
+        return f"{' '.join(overrides)}: {lines[1]}; {reason}; add method=fft instead of method={method}"
+    return f"{' '.join(overrides)}: {' '.join(lines[:2])}"
 
 
 def _with(composed: DictConfig, overrides: list[str]) -> DictConfig:

@@ -377,6 +377,7 @@ class R3F(Part):
     name: str = "r3f"
     weight: float = at_least(1.0, 0)
     epsilon: float = at_least(1e-5, 0)
+    shared_dropout: bool = False  # the same masks in both passes, so that the term measures the noise alone
 
 
 @dataclass

@@ -70,6 +70,8 @@ def test_seeds_change_the_run_and_not_the_cell(argument):
         (["method=fft", "debug=tiny"], "fft[debug=tiny]"),
         (["debug=tiny", "debug.full_evaluation=true"], "dsgd[debug=tiny,full_evaluation=true]"),
         (["method=fft", "loss=dsgd"], "fft+dsgd"),
+        (["method=dsgd", "loss=focal"], "fft+focal"),
+        (["method=pcgrad", "gradient=plain"], "fft"),
         (["trainer.clip=0"], "dsgd[clip=0]"),
         (["trainer.lr=3e-5", "model.layers=2"], "dsgd[layers=2,lr=3e-05]"),
         (["runtime.threads=1", "tracking=none"], "dsgd"),

@@ -135,8 +135,8 @@ def test_the_way_out_that_the_refusal_names_works():
         (["method=dsgd", "adapter=lora"], "dsgd+lora"),
         (["method=dsgd", "averaging=swa", "transform=gradient_stabilizer"], "dsgd+gradient_stabilizer+swa"),
         (["method=fft", "loss=dsgd"], "fft+dsgd"),
-        (["loss=focal", "averaging=ema"], "dsgd+focal+ema"),
-        (["method=pcgrad", "gradient=plain"], "pcgrad+plain"),
+        (["loss=focal", "averaging=ema"], "fft+focal+ema"),
+        (["method=pcgrad", "gradient=plain"], "fft"),
         (["method=pcgrad", "gradient=pcgrad"], "pcgrad"),
     ],
 )
@@ -163,3 +163,11 @@ def test_the_same_choice_twice_is_one_choice():
 def test_other_keys_may_be_overridden_again():
     (run,) = expand(read_command(["seed=1", "seed=2"]))
     assert run.config.seed == 2
+
+
+def test_a_preset_s_own_setting_needs_its_own_part():
+    with pytest.raises(ConfigErrors) as caught:
+        expand(read_command(["method=label_smoothing", "loss=focal"]))
+    (problem,) = caught.value.problems
+    assert "label_smoothing" in problem
+    assert "add method=fft instead of method=label_smoothing" in problem

@@ -23,7 +23,7 @@ LABELS = np.repeat(np.arange(4), 100)
     ],
 )
 def test_totals_of_imbalanced_cifar(kind, factor, ten, hundred):
-    """CIFAR-10 has 5000 images a class, CIFAR-100 has 500; the totals are those of LDAM's own code."""
+    """METHODS 17 (3): CIFAR-10 has 5000 images a class, CIFAR-100 has 500; the totals are those of LDAM's own code."""
     assert sum(class_counts(kind, factor, 10, 5000)) == ten
     assert sum(class_counts(kind, factor, 100, 500)) == hundred
 

@@ -15,6 +15,8 @@ class RandomCorrect:
     but a run's masks are not those of DSGD with the same seed.
     """
 
+    scales_correct = False  # γ_t falls elsewhere, so diagnostics have no effective gradient to tell
+
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
 

@@ -13,6 +13,8 @@ class UniformShrink:
     Adam hardly notices a constant factor, so what is left of it there is its change over the steps.
     """
 
+    scales_correct = False  # γ_t falls elsewhere, so diagnostics have no effective gradient to tell
+
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
 

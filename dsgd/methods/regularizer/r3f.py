@@ -1,7 +1,7 @@
 """R3F: predictions from clean and from noisy embeddings must agree."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -15,11 +15,12 @@ class R3F:
     """Add weight · [KL(p‖q) + KL(q‖p)], q from word embeddings with U(-ε, ε) on every element.
 
     Source: Aghajanyan et al. 2021, arXiv:2008.03156, and fairseq's ``sentence_prediction_r3f.py``, whose noisy branch
-    does not train the word embeddings either. Unlike there, both passes share their dropout masks: else the term
-    would measure dropout, which outweighs the noise by orders of magnitude.
+    does not train the word embeddings either. As there, each pass draws its own dropout masks, so that the term mostly
+    measures dropout; with ``shared_dropout`` it measures the noise alone, which at ε = 1e-5 is below fp32's rounding.
     """
 
-    def __init__(self, weight: float, epsilon: float, noise_seed: int) -> None:
+    def __init__(self, weight: float, epsilon: float, noise_seed: int, shared_dropout: bool = False) -> None:
+        self.shared_dropout = shared_dropout
         self.weight = weight
         self.epsilon = epsilon
         self.noise = Noise(noise_seed)
@@ -31,13 +32,19 @@ class R3F:
         self._start = Moment.now(next(model.parameters()).device)
         yield
 
-    def per_example(self, model: nn.Module, batch: Batch, logits: Tensor) -> Tensor:
+    def per_example(self, model: nn.Module, batch: Batch, logits: Tensor) -> Tensor | None:
         """The weighted divergence (n,) between ``logits``, of the forward just watched, and those of a second one."""
         assert self._start is not None, "the forward was not watched"
-        with self._start.again(), self._noisy_embeddings(bare(model)):
+        if self.weight == 0:  # a second forward would still draw dropout masks
+            return None
+        with self._masks(), self._noisy_embeddings(bare(model)):
             noisy = bare(model)(**batch.inputs)
         self._start = None
         return of_valid(self.weight * symmetric_divergence(logits, noisy), batch.labels)
+
+    def _masks(self) -> AbstractContextManager[None]:
+        assert self._start is not None
+        return self._start.again() if self.shared_dropout else nullcontext()
 
     def penalty(self, model: nn.Module) -> None:
         """No term on the parameters."""

@@ -18,7 +18,7 @@ EPSILON = 0.01
 
 
 def r3f(seed=SEED, epsilon=EPSILON, **fields):
-    return build("regularizer", parts.R3F(epsilon=epsilon, **fields), noise_seed=seed)
+    return build("regularizer", parts.R3F(epsilon=epsilon, **{"shared_dropout": True, **fields}), noise_seed=seed)
 
 
 def terms(part, model, batch):
@@ -86,6 +86,13 @@ def test_without_noise_the_term_is_zero_although_dropout_is_on():
     assert (terms(r3f(), model, random_batch())[1] > 0).all()
 
 
+def test_by_default_each_pass_has_its_own_masks():
+    """As published: without noise the term is then the size of dropout, and without dropout it is zero."""
+    assert (terms(r3f(epsilon=0.0, shared_dropout=False), tiny_classifier(dropout=0.3), random_batch())[1] > 0).all()
+    assert (terms(r3f(epsilon=0.0, shared_dropout=False), tiny_classifier(), random_batch())[1] == 0).all()
+    assert parts.R3F().shared_dropout is False
+
+
 def test_a_weight_of_zero_is_full_fine_tuning_bit_for_bit():
     """Losses, gradients and the dropout stream, dropout on."""
     batch = random_batch()
@@ -97,7 +104,8 @@ def test_a_weight_of_zero_is_full_fine_tuning_bit_for_bit():
     torch.manual_seed(0)
     model = tiny_classifier(dropout=0.3)
     logits, extra = terms(r3f(weight=0.0), model, batch)
-    regularized = cross_entropy(logits, batch.labels, reduction="none") + extra
+    assert extra is None
+    regularized = cross_entropy(logits, batch.labels, reduction="none")
     regularized.sum().backward()
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(regularized, loss)
