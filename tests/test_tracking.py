@@ -100,7 +100,7 @@ def test_what_is_logged_is_what_the_reader_finds(tmp_path, capfd, caplog):
     assert written == {"task": {"kind": "step", "root": "data"}, "seed": 42, "tasks": ["a", "b"], "none": None}
     summary = {key: value for row in records["summary"] for key, value in row["update"].items()}
     assert (summary["accuracy"], summary["status"]) == (0.75, "successful")
-    assert records["exit"] == [{"exit_code": 0}]
+    assert [record["exit_code"] for record in records["exit"]] == [0]  # and, on a slow machine, a runtime
     assert capfd.readouterr() == ("", "")
     assert warnings_in(caplog) == []
 
