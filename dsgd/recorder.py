@@ -57,6 +57,11 @@ class Recorder:
         self._write([record])
         self.progress.evaluation(record)
 
+    def note(self, step: int, name: str, value: float) -> None:
+        """Record one number of a part that acts beside the steps; nothing where it did nothing."""
+        if value != 0:
+            self._write([{"step": step, name: value}])
+
     def flush(self) -> None:
         """Read what waits on the device.
 

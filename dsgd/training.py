@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -97,7 +97,8 @@ class Training:
         self.parts = {slot: build(slot, getattr(config, slot), **context) for slot in SLOTS}
 
         model = build_model(config.model, len(self.data.classes), self.seeds.initialization)
-        self.parts["initialization"](model.to(accelerator.device), InitialTraining(self))
+        initialize = self.parts["initialization"]
+        self.initial_change = change_by(model.to(accelerator.device), lambda: initialize(model, InitialTraining(self)))
         model = self.parts["adapter"](model)
         require_fp32(model)  # adapters too
         self.optimizer = make_optimizer(model.to(accelerator.device), config.trainer)
@@ -118,6 +119,7 @@ class Training:
         first = checkpoint.resume(self) + 1
         self.observer.start(self)
         if first == 1:
+            self.recorder.note(0, "initialization/relative_change", self.initial_change)
             self.evaluate(step=0)
         rank = self.accelerator.process_index
         for window in windows(self.data.train, self.config.trainer, self.seeds.data_order, self.total, first, rank):
@@ -129,7 +131,10 @@ class Training:
         self.observer.finish(self)
         averaging: Averaging = self.parts["averaging"]
         bare = self.accelerator.unwrap_model(self.model)
+        trained = snapshot(bare)
         with averaging.result(bare) as model:
+            self.recorder.flush()
+            self.recorder.note(self.total, "averaging/relative_change", relative_change(trained, model))
             predictions = self.evaluate(self.total)
             checkpoint.close(self, model)
         variants = self._evaluate_variants(averaging.variants(bare))
@@ -243,6 +248,25 @@ def predict(
     model.train()
     scores = accelerator.reduce(scores, reduction="sum")  # each row was filled by one process
     return Predictions(split.index, split.labels, scores.cpu().numpy(), classes)
+
+
+def change_by(model: nn.Module, change: Callable[[], None]) -> float:
+    """How far ``change`` moves the weights of ``model``: ‖Δθ‖/‖θ‖."""
+    before = snapshot(model)
+    change()
+    return relative_change(before, model)
+
+
+def snapshot(model: nn.Module) -> list[torch.Tensor]:
+    """Copies of all parameters."""
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def relative_change(before: list[torch.Tensor], model: nn.Module) -> float:
+    """‖θ − θ_before‖/‖θ_before‖ over all parameters together."""
+    moved = torch._foreach_sub([parameter.detach() for parameter in model.parameters()], before)
+    distance, size = (torch.stack(torch._foreach_norm(tensors)).norm() for tensors in (moved, before))
+    return float(distance / size)
 
 
 class InitialTraining:

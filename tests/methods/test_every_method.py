@@ -27,7 +27,7 @@ from dsgd.schedules import LinearSchedule
 class Row:
     """What is particular about a method."""
 
-    statistic: str | None  # its own key in the history or the metrics; None: it acts before or beside the steps only
+    statistic: str  # its own key in the history or the metrics
     overrides: tuple[str, ...] = ()  # what a tiny run needs so that the method can act in it
     noiseless: dict[str, Any] = field(default_factory=dict)  # stills what it draws, to compare micro-batches by
     whole_window: bool = False  # accumulation is refused
@@ -49,7 +49,7 @@ ROWS = {
     "dsgd_random": Row("random_correct/chosen_correct", whole_window=True),
     "dsgd_static_third": Row("train/gamma"),
     "dsgd_uniform": Row("uniform_shrink/weight", whole_window=True),
-    "ema": Row(None, resumes=True),
+    "ema": Row("averaging/relative_change", resumes=True),
     "fft": Row("train/gradient_norm"),
     "focal": Row("focal/weight"),
     "gradient_stabilizer": Row("stabilizer/scale_median", resumes=True),
@@ -59,9 +59,11 @@ ROWS = {
     "lnsr": Row("train/regularizer", (*TWO_BLOCKS, "regularizer.rho=1.0"), {"regularizer": {"rho": 0.0}}, resumes=True),
     "logit_adjustment": Row("logit_adjustment/wrong"),
     "lora": Row("lora/update_norm"),
-    "lp_ft": Row(None),
-    "noisytune": Row(None),
-    "noisytune_literal": Row(None),  # five classes: no tensor has one element, so nothing is NaN
+    "lp_ft": Row("initialization/relative_change"),
+    "noisytune": Row("initialization/relative_change"),
+    "noisytune_literal": Row(
+        "initialization/relative_change"
+    ),  # five classes: no tensor has one element, so nothing is NaN
     "ohem": Row("ohem/kept", whole_window=True),
     "pcgrad": Row("pcgrad/cosine"),
     "r3f": Row(
@@ -70,7 +72,7 @@ ROWS = {
         {"regularizer": {"epsilon": 0.0}},
         resumes=True,
     ),
-    "reinit": Row(None, TWO_BLOCKS),
+    "reinit": Row("initialization/relative_change", TWO_BLOCKS),
     "sam": Row("sam/gradient_norm"),
     "swa": Row("accuracy_swa3", resumes=True),
 }
@@ -195,10 +197,9 @@ def test_it_trains_to_the_end_and_tells_what_it_did(name, trained):
     assert [record["step"] for record in steps] == [1, 2, 3, 4]
     assert np.isfinite(losses(folder)).all()
     assert np.isfinite(scores(folder)).all()
-    if ROWS[name].statistic is not None:
-        told = [row[ROWS[name].statistic] for row in (*steps, folder.metrics) if ROWS[name].statistic in row]
-        assert told
-        assert np.isfinite(told).all()
+    told = [row[ROWS[name].statistic] for row in (*folder.history, folder.metrics) if ROWS[name].statistic in row]
+    assert told
+    assert np.isfinite(told).all()
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if name != "fft"])

@@ -134,8 +134,10 @@ def test_the_noise_stream_does_not_repeat_the_fresh_head_s():
 def test_the_run_s_own_steps_do_not_count_the_probe_s(train):
     """Step 0 is evaluated with the trained head; the history then runs from 1 to T as ever."""
     plain, probe = train("method=fft"), train("method=lp_ft")
-    assert [record["step"] for record in probe.history] == [record["step"] for record in plain.history]
+    told, *after = probe.history
+    assert told.keys() == {"step", "initialization/relative_change"}
+    assert [record["step"] for record in after] == [record["step"] for record in plain.history]
     assert probe.metrics["steps"] == plain.metrics["steps"]
-    first = [folder.history[0] for folder in (plain, probe)]
+    first = [plain.history[0], after[0]]
     assert first[0]["step"] == first[1]["step"] == 0
     assert first[0]["eval/macro_f1"] != first[1]["eval/macro_f1"]
