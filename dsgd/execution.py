@@ -23,16 +23,13 @@ from filelock import Timeout
 from dsgd import tracking
 from dsgd.config import tree
 from dsgd.config.compose import Run
-from dsgd.runs import RunFolder, folder_of, lock_of, replacement_for, swap_in
+from dsgd.runs import RunFolder, folder_of, is_complete, lock_of, replacement_for, swap_in
 
 Outcome = Literal["skipped", "elsewhere", "finished", "failed"]
 Say = Callable[[str], None]
 
 #: Imported once by the fork server. A name that is not installed is passed over.
 PRELOAD = ["dsgd.training", "sklearn.metrics", *tracking.PRELOAD]
-
-#: What an observed run leaves; a finished run without it is trained again where it is asked for.
-DIAGNOSTIC_FILES = {"gradients": "diagnostics.parquet", "representations": "representations.npz"}
 
 
 def execute(run: Run, workers: int = 1, alone: bool = True, say: Say = print) -> Outcome:
@@ -87,10 +84,7 @@ def identity_of(run: Run) -> dict[str, Any]:
 
 
 def _is_done(run: Run) -> bool:
-    folder = folder_of(run)
-    needed = DIAGNOSTIC_FILES.get(run.config.diagnostics.name)
-    is_complete = needed is None or (folder.path / needed).exists()
-    return not run.config.force and folder.state == "finished" and is_complete
+    return not run.config.force and is_complete(run, folder_of(run))
 
 
 @contextmanager

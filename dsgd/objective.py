@@ -65,7 +65,7 @@ class ScaledObjective:
         bare = self.accelerator.unwrap_model(model)  # exchanged by hand below, because DDP knows one gradient only
         wrong: dict[str, Tensor] = {}
         correct: dict[str, Tensor] = {}
-        for batch, _ in self.micro_batches(bare, Window(window.batches, window.size, window.step)):
+        for batch, _ in self.micro_batches(bare, window):
             output = self(bare, batch, window.step)
             for total, part in zip((wrong, correct), group_gradients(bare, output), strict=True):
                 for name, gradient in part.items():

@@ -22,6 +22,9 @@ from filelock import FileLock
 if TYPE_CHECKING:
     from dsgd.config.compose import Run
 
+#: What an observed run leaves.
+DIAGNOSTIC_FILES = {"gradients": "diagnostics.parquet", "representations": "representations.npz"}
+
 State = Literal["missing", "running", "finished", "failed"]
 
 
@@ -120,9 +123,16 @@ class RunFolder:
 
 
 def latest_attempt(run: Run) -> RunFolder:
-    """What became of the run when it was last asked for: of a forced run that failed, the failed attempt."""
-    replacement = replacement_for(run)
-    return replacement if run.config.force and replacement.path.exists() else folder_of(run)
+    """What became of the run when it was last asked for: where a replacement was to be trained and failed, that."""
+    replacement, final = replacement_for(run), folder_of(run)
+    wanted = run.config.force or (final.state == "finished" and not is_complete(run, final))
+    return replacement if wanted and replacement.path.exists() else final
+
+
+def is_complete(run: Run, folder: RunFolder) -> bool:
+    """Whether ``folder`` is finished and holds what the run's diagnostics leave; else it is trained again."""
+    needed = DIAGNOSTIC_FILES.get(run.config.diagnostics.name)
+    return folder.state == "finished" and (needed is None or (folder.path / needed).exists())
 
 
 def folder_of(run: Run) -> RunFolder:

@@ -286,3 +286,12 @@ def test_every_experiment_runs_with_a_tiny_budget(command, tmp_path, name):
     done = command(f"experiment={name}", "seed=42", *SHORT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert set(states(tmp_path)) == {"finished"}
+
+
+def test_a_finished_run_whose_diagnostics_cannot_be_had_counts_as_failed(train, run_of):
+    """The old folder stays, and the exit code does not hide that the second attempt failed."""
+    folder = train()
+    run = run_of("diagnostics=gradients", "runtime.isolate=true", "runtime.timeout=0.1")
+    assert execute(run) == "failed"
+    assert folder.state == "finished"
+    assert console.single(run) == console.sweep([run]) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -43,7 +44,7 @@ _LLAMA = Targets(
 TARGETS = {"bert": _BERT, "roberta": _BERT, "llama": _LLAMA, "qwen2": _LLAMA, "qwen3": _LLAMA}
 
 
-class PeftAdapter:
+class PeftAdapter(ABC):
     """An adapter of ``peft`` beside frozen pretrained weights: its own weights and the whole head train.
 
     ``lr`` and ``weight_decay`` are read by the trainer. The base model's pooler is pretrained, or random and frozen
@@ -68,9 +69,9 @@ class PeftAdapter:
             self._pooler(model).requires_grad_(True)
         return model
 
+    @abstractmethod
     def inject(self, model: Classifier) -> None:
         """Put the adapter's layers into ``model`` and freeze the rest."""
-        raise NotImplementedError
 
     def penalty(self, model: nn.Module) -> torch.Tensor | None:
         """No term."""
