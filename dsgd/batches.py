@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from dsgd.data import Split
+from dsgd.data import Examples
 from dsgd.methods.contracts import Batch, Step, Window
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ def window_size(trainer: Trainer) -> int:
     return trainer.batch_size * trainer.accumulation * trainer.processes
 
 
-def windows(split: Split, trainer: Trainer, seed: int, total: int, first: int = 1, rank: int = 0) -> Iterator[Window]:
+def windows(
+    split: Examples, trainer: Trainer, seed: int, total: int, first: int = 1, rank: int = 0
+) -> Iterator[Window]:
     """This process's windows for steps ``first`` to ``total``.
 
     Every process draws the same order from ``seed``; epoch e has its own permutation, so that a resumed run needs to
@@ -46,10 +48,12 @@ def windows(split: Split, trainer: Trainer, seed: int, total: int, first: int = 
         epoch, position = divmod(number - 1, per_epoch)
         rows = _epoch_order(len(split), seed, epoch)[position * size : (position + 1) * size]
         valid = int((split.labels[rows] != IGNORED).sum())
-        yield Window(_micro_batches(split, rows[rank :: trainer.processes], rows, trainer), valid, Step(number, total))
+        augmentation = np.random.default_rng([seed, number, rank, 1])
+        batches = _micro_batches(split, rows[rank :: trainer.processes], rows, trainer, augmentation)
+        yield Window(batches, valid, Step(number, total))
 
 
-def evaluation_batches(split: Split, batch_size: int, rank: int = 0, processes: int = 1) -> Iterator[np.ndarray]:
+def evaluation_batches(split: Examples, batch_size: int, rank: int = 0, processes: int = 1) -> Iterator[np.ndarray]:
     """Row numbers of this process's evaluation batches, sorted by length so that little is padding."""
     order = np.argsort(split.lengths, kind="stable")[rank::processes]
     for start in range(0, len(order), batch_size):
@@ -60,9 +64,11 @@ def _epoch_order(examples: int, seed: int, epoch: int) -> np.ndarray:
     return np.random.default_rng([seed, epoch]).permutation(examples)
 
 
-def _micro_batches(split: Split, mine: np.ndarray, rows: np.ndarray, trainer: Trainer) -> list[Batch]:
+def _micro_batches(
+    split: Examples, mine: np.ndarray, rows: np.ndarray, trainer: Trainer, augmentation: np.random.Generator
+) -> list[Batch]:
     if len(mine) == 0:  # fewer examples than processes: take part in the exchange of gradients with an ignored one
         batch = split.batch(rows[:1])
         return [Batch(batch.inputs, torch.full_like(batch.labels, IGNORED))]
     size = trainer.batch_size
-    return [split.batch(mine[start : start + size]) for start in range(0, len(mine), size)]
+    return [split.batch(mine[start : start + size], augmentation) for start in range(0, len(mine), size)]

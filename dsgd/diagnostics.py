@@ -18,7 +18,7 @@ from dsgd.methods.loss.cross_entropy import CrossEntropy
 
 if TYPE_CHECKING:
     from dsgd.config.schema import Diagnostics
-    from dsgd.data import Split
+    from dsgd.data import Examples
     from dsgd.models import Classifier
     from dsgd.training import Training
 
@@ -232,7 +232,7 @@ def balanced_rows(labels: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.i
 
 
 @torch.no_grad()
-def representations(training: Training, split: Split, rows: npt.NDArray[np.int64]) -> Matrix:
+def representations(training: Training, split: Examples, rows: npt.NDArray[np.int64]) -> Matrix:
     """What the classification head reads of the examples at ``rows``, (rows, hidden size), without dropout."""
     model = _bare(training)
     seen: list[Tensor] = []

@@ -19,13 +19,13 @@ from dsgd.batches import evaluation_batches, steps_per_epoch, total_steps, windo
 from dsgd.config import tree
 from dsgd.config.parts import SLOTS
 from dsgd.config.schema import Config
-from dsgd.data import Split, TaskData, load_task
+from dsgd.data import Examples, TaskData, load_task
 from dsgd.diagnostics import make_observer
 from dsgd.environment import describe_environment, make_accelerator
 from dsgd.evaluation import Predictions
 from dsgd.methods import build
 from dsgd.methods.contracts import Adapter, Averaging, Gradient, Statistics, Step, Transform, Window
-from dsgd.models import Classifier, build_model, load_tokenizer, require_fp32
+from dsgd.models import Classifier, build_model, load_preprocessor, require_fp32
 from dsgd.objective import ScaledObjective
 from dsgd.optimization import make_lr_schedule, make_optimizer, trainable
 from dsgd.randomness import streams
@@ -81,7 +81,9 @@ class Training:
         self.config, self.folder, self.accelerator = config, folder, accelerator
         self.seeds = streams(config)
         self.data = _shrunk(
-            load_task(config.task, config.data, load_tokenizer(config.model), self.seeds.subset, self.seeds.bootstrap),
+            load_task(
+                config.task, config.data, load_preprocessor(config.model), self.seeds.subset, self.seeds.bootstrap
+            ),
             config,
         )
         self.total = total_steps(len(self.data.train), config)
@@ -96,7 +98,7 @@ class Training:
         }
         self.parts = {slot: build(slot, getattr(config, slot), **context) for slot in SLOTS}
 
-        model = build_model(config.model, len(self.data.classes), self.seeds.initialization)
+        model = build_model(config.model, len(self.data.classes), self.seeds.initialization, self.data.choices)
         initialize = self.parts["initialization"]
         self.initial_change = change_by(model.to(accelerator.device), lambda: initialize(model, InitialTraining(self)))
         model = self.parts["adapter"](model)
@@ -165,7 +167,7 @@ class Training:
         self.recorder.flush()  # a non-finite step is named before its logits are met here
         started = time.perf_counter()
         predictions = predict(self.model, self.data.evaluation, self.data.classes, self.config, self.accelerator)
-        numbers = evaluation.evaluate(predictions, self.config.evaluation)  # raises where a logit is not finite
+        numbers = self._scored(predictions)  # raises where a logit is not finite
         if step > 0 and numbers["accuracy"] > self.best["accuracy_best"]:
             self.best = {"accuracy_best": numbers["accuracy"], "best_step": step}
         shown = {name: numbers[name] for name in ("accuracy", "mcc", "macro_f1", "predicted_share_max")}
@@ -183,9 +185,14 @@ class Training:
                 )
             if self.accelerator.is_main_process:
                 predictions.save(self.folder.path / f"predictions_{name}.parquet")
-            row = evaluation.evaluate(predictions, self.config.evaluation)
+            row = self._scored(predictions)
             found |= {f"accuracy_{name}": row["accuracy"], f"status_{name}": row["status"]}
         return found
+
+    def _scored(self, predictions: Predictions) -> dict[str, Any]:
+        """What every task is measured by, and what this one adds."""
+        usual = evaluation.evaluate(predictions, self.config.evaluation, multiple_choice=self.data.choices > 1)
+        return {**usual, **self.data.score(predictions)}
 
     def _evaluation_is_due(self, step: Step) -> bool:
         """At each epoch's end or every so many steps; the end of training has its own evaluation."""
@@ -218,7 +225,7 @@ class Training:
         if self.accelerator.is_main_process:
             predictions.save(self.folder.path / "predictions.parquet")
         return {
-            **evaluation.evaluate(predictions, self.config.evaluation),
+            **self._scored(predictions),
             **self.best,
             "steps": self.total,
             "train_seconds": self.clock.seconds,
@@ -236,7 +243,7 @@ class Training:
 
 @torch.inference_mode()
 def predict(
-    model: nn.Module, split: Split, classes: list[str], config: Config, accelerator: Accelerator
+    model: nn.Module, split: Examples, classes: list[str], config: Config, accelerator: Accelerator
 ) -> Predictions:
     """Logits of every row of ``split``, in the split's order, gathered from all processes."""
     model.eval()
@@ -330,6 +337,6 @@ def _shrunk(data: TaskData, config: Config) -> TaskData:
     )
 
 
-def _first(split: Split, examples: int) -> Split:
+def _first(split: Examples, examples: int) -> Examples:
     order = np.random.default_rng(0).permutation(len(split))
     return split.take(np.sort(order[:examples]))

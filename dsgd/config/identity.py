@@ -33,6 +33,8 @@ ASIDE = (
     "model.recipe",  # read through trainer.*
     "model.blocks",  # facts of the checkpoint, for the validator
     "model.max_length",
+    "model.modality",
+    "task.modality",
     "task.recipe",
     "task.package",
     "adapter.lr",  # read through trainer.*

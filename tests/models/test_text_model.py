@@ -18,9 +18,8 @@ from transformers import (
 from transformers.utils import logging
 
 from dsgd.config.schema import Model
-from dsgd.models import build_model, load_tokenizer
+from dsgd.models import build_model, load_tokenizer, require_fp32
 from dsgd.models.sources import SourceError, resolve
-from dsgd.models.text import require_fp32
 
 SIZES = {
     "vocab_size": 40,
