@@ -1,0 +1,1 @@
+"""Tables, figures, statistics and plans, drawn from run folders alone; never imports torch."""
