@@ -36,6 +36,7 @@ ASIDE = (
     "model.modality",
     "task.modality",
     "task.recipe",
+    "task.shots",  # applied to predictions
     "task.package",
     "adapter.lr",  # read through trainer.*
     "adapter.weight_decay",

@@ -40,6 +40,17 @@ class ModelRecipe:
 
 
 @dataclass
+class Scratch:
+    """A vision transformer without pretrained weights, for small images and trials."""
+
+    patch_size: int = at_least(2, 1)  # pixels a side; must divide model.image_size
+    width: int = at_least(64, 1)
+    depth: int = at_least(4, 1)  # transformer blocks
+    heads: int = at_least(4, 1)  # must divide the width
+    channels: int = at_least(3, 1)  # 3, or 1 for grey
+
+
+@dataclass
 class Model:
     """A pretrained model with a fresh classification head."""
 
@@ -50,7 +61,8 @@ class Model:
     hub_id: str | None = None
     revision: str | None = None
     sha256: str | None = None  # of model.safetensors; checked where given
-    blocks: int | None = at_least(None, 1)  # transformer blocks of the checkpoint, to refuse more than there are
+    scratch: Scratch | None = None  # no checkpoint: trained from scratch
+    blocks: int | None = at_least(None, 0)  # transformer blocks of the checkpoint, to refuse more than there are
     max_length: int | None = at_least(None, 1)  # tokens that the checkpoint takes; the same
     layers: int | None = at_least(None, 1)  # keep only the first k transformer blocks; null = all
     freeze_embeddings: bool = False
@@ -92,6 +104,21 @@ class TaskForm(Enum):
     flat = "flat"  # one input a choice, each judged right or wrong by itself
 
 
+class Augmentation(Enum):
+    """Random changes of training images."""
+
+    none = "none"
+    crop_flip = "crop_flip"  # a crop of the image padded by an eighth of its side (4 pixels of 32), mirrored or not
+
+
+@dataclass
+class Shots:
+    """Training examples of a class that divide many, medium and few; null = not told apart. Never changes a run."""
+
+    many: int | None = at_least(None, 1)  # more than this are many
+    few: int | None = at_least(None, 1)  # fewer than this are few
+
+
 @dataclass
 class Task:
     """A labelled data set and how it is turned into model inputs."""
@@ -105,6 +132,8 @@ class Task:
     evaluation_split: str = "validation"
     form: TaskForm = TaskForm.single
     max_length: int = at_least(128, 4)  # tokens
+    augmentation: Augmentation = Augmentation.none
+    shots: Shots = field(default_factory=Shots)
     imbalance: Imbalance = field(default_factory=Imbalance)
     bootstrap: bool = False  # train on as many examples drawn with replacement by `seed`: true bagging
     recipe: TaskRecipe = field(default_factory=TaskRecipe)

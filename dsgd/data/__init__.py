@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dsgd.data.examples import Examples
+from dsgd.data.image_sources import read_images
+from dsgd.data.images import Images
 from dsgd.data.imbalance import imbalanced_rows, rows_hash
 from dsgd.data.sources import READERS
 from dsgd.data.text import encode
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from dsgd.config.schema import Data, Imbalance, Task
     from dsgd.evaluation import Predictions
+    from dsgd.models.vision import ImagePreprocessor
 
 __all__ = ["Examples", "TaskData", "load_task"]
 
@@ -68,7 +71,7 @@ class TaskData:
 def load_task(
     task: Task,
     data: Data,
-    tokenizer: PreTrainedTokenizerBase,
+    preprocessor: Any,
     subset_seed: int,
     bootstrap_seed: int | None = None,
 ) -> TaskData:
@@ -77,7 +80,7 @@ def load_task(
     Args:
         task: which data, how long, how imbalanced.
         data: where data sets are looked for.
-        tokenizer: the model's.
+        preprocessor: the model's: a tokenizer, or what it expects of images.
         subset_seed: chooses the imbalanced training subset.
         bootstrap_seed: resamples that subset with replacement, to the same size; None leaves it.
 
@@ -85,20 +88,34 @@ def load_task(
         SourceError: the data are not there.
         ValueError: an unknown task, a length beyond the model's, or a class left without training examples.
     """
-    if task.name not in READERS:
-        raise ValueError(f"task.name = {task.name}: give one of {', '.join(READERS)}")
-    corpus = READERS[task.name](task, data)
-    everything = encode(corpus.texts, corpus.labels, corpus.index, tokenizer, task.max_length)
-    pool = everything.take(corpus.train)
+    read = _images if task.modality.value == "image" else _texts
+    pool, evaluation, classes, dropped = read(task, data, preprocessor)
     imbalance = task.imbalance
     train = pool.take(imbalanced_rows(pool.labels, imbalance.kind.value, imbalance.factor, subset_seed))
-    loaded = TaskData(train, everything.take(corpus.evaluation), corpus.classes, len(pool), corpus.dropped)
+    loaded = TaskData(train, evaluation, classes, len(pool), dropped)
     _refuse_empty_classes(loaded, imbalance)
     if bootstrap_seed is None:
         return loaded
     # Only now: a rare class may be missing from one member of a bagged ensemble.
     resampled = train.take(bootstrap_rows(len(train), bootstrap_seed))
     return loaded.replace(train=resampled, evaluation=loaded.evaluation)
+
+
+def _texts(
+    task: Task, data: Data, tokenizer: PreTrainedTokenizerBase
+) -> tuple[Examples, Examples, list[str], int]:
+    if task.name not in READERS:
+        raise ValueError(f"task.name = {task.name}: give one of {', '.join(READERS)}")
+    corpus = READERS[task.name](task, data)
+    everything = encode(corpus.texts, corpus.labels, corpus.index, tokenizer, task.max_length)
+    return everything.take(corpus.train), everything.take(corpus.evaluation), corpus.classes, corpus.dropped
+
+
+def _images(task: Task, data: Data, preprocessor: ImagePreprocessor) -> tuple[Examples, Examples, list[str], int]:
+    corpus = read_images(task, data, preprocessor.size)
+    everything = np.arange(len(corpus.labels))
+    images = Images(corpus.labels, everything, everything, corpus.pixels, task.augmentation.value == "crop_flip")
+    return images.take(corpus.train), images.take(corpus.evaluation), corpus.classes, 0
 
 
 def bootstrap_rows(count: int, seed: int) -> np.ndarray:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from dsgd.config.schema import Model
+    from dsgd.models.vision import ImagePreprocessor
 
 __all__ = ["Classifier", "build_model", "load_preprocessor", "load_tokenizer", "require_fp32"]
 
@@ -24,9 +25,17 @@ def build_model(model: Model, num_classes: int, seed: int, choices: int = 1) -> 
         seed: of the head's initialization.
         choices: input rows of one example; more than 1 asks for a shared scorer with one output.
     """
+    if model.modality.value == "image":
+        from dsgd.models.vision import build_vision_model  # timm takes seconds to import
+
+        return build_vision_model(model, num_classes, seed)
     return build_text_model(model, num_classes, seed, choices)
 
 
-def load_preprocessor(model: Model) -> PreTrainedTokenizerBase:
+def load_preprocessor(model: Model) -> PreTrainedTokenizerBase | ImagePreprocessor:
     """What turns a task's examples into the model's inputs."""
+    if model.modality.value == "image":
+        from dsgd.models.vision import load_image_preprocessor
+
+        return load_image_preprocessor(model)
     return load_tokenizer(model)

@@ -94,6 +94,11 @@ class Classifier(nn.Module):
         """K."""
         return int(self.network.config.num_labels)
 
+    @property
+    def initializer_range(self) -> float:
+        """Standard deviation of the weights before pretraining."""
+        return float(self.network.config.initializer_range)
+
     def _at(self, path: str) -> nn.Module:
         module: nn.Module = self.network.get_submodule(path)
         return module

@@ -100,7 +100,7 @@ def _initialize_head(classifier: Classifier, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     for module in classifier.head.modules():
         if isinstance(module, nn.Linear):
-            nn.init.normal_(module.weight, std=classifier.network.config.initializer_range, generator=generator)
+            nn.init.normal_(module.weight, std=classifier.initializer_range, generator=generator)
             nn.init.zeros_(module.bias)
 
 

@@ -27,7 +27,7 @@ class ReinitTop:
         if self.blocks > there:
             raise ValueError(f"initialization.blocks = {self.blocks}: the model has {there} transformer blocks")
         for module in (*model.blocks[there - self.blocks :], *model.top[:-1]):  # the head is fresh already
-            redraw(module, model.network.config.initializer_range, context.generator)
+            redraw(module, model.initializer_range, context.generator)
 
 
 @torch.no_grad()
