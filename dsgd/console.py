@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
-from dsgd import evaluation
 from dsgd.config.compose import Run
 from dsgd.execution import Outcome
 from dsgd.runs import RunFolder, latest_attempt
+from dsgd.summary import markdown_table, mean_and_std, metrics_under, mixed
 
 
 def say(text: str) -> None:
@@ -47,7 +45,8 @@ def sweep(runs: list[Run]) -> int:
     for run in runs:
         cells.setdefault(run.cell_id, []).append(run)
     say("")
-    for line in _table([_row(cell) for cell in cells.values()]):
+    rows = [_row(cell) for cell in cells.values()]
+    for line in markdown_table([list(rows[0]), *(list(row.values()) for row in rows)]):
         say(line)
     for cell in cells.values():
         _say_where_mixed(cell)
@@ -67,23 +66,14 @@ def _result(run: Run, folder: RunFolder, outcome: Outcome) -> str:
         return folder.reason
     if outcome == "elsewhere":
         return "another process trains it"
-    row = metrics_under(run, folder)
+    row = metrics_under(run.config.evaluation, folder)
     return f"accuracy {row['accuracy']:.2%} ({row['status']}), {row['train_seconds']:.0f} s"
-
-
-def metrics_under(run: Run, folder: RunFolder) -> dict[str, Any]:
-    """The summary row of a finished run, its status by the thresholds of ``run``, not of the time of training."""
-    row = folder.metrics
-    if row.get("thresholds", asdict(run.config.evaluation)) != asdict(run.config.evaluation):
-        predictions = evaluation.Predictions.load(folder.path / "predictions.parquet")
-        row |= evaluation.evaluate(predictions, run.config.evaluation)
-    return row
 
 
 def _row(runs: list[Run]) -> dict[str, str]:
     """One cell of the paper's tables: accuracy in %, sample standard deviation, and what became of each run."""
     folders = [(run, latest_attempt(run)) for run in runs]
-    finished = [metrics_under(run, folder) for run, folder in folders if folder.state == "finished"]
+    finished = [metrics_under(run.config.evaluation, folder) for run, folder in folders if folder.state == "finished"]
     config = runs[0].config
     return {
         "model": config.model.name,
@@ -100,29 +90,9 @@ def _row(runs: list[Run]) -> dict[str, str]:
 def _say_where_mixed(runs: list[Run]) -> None:
     """Thread count and precision are no part of a run's identity but can change its numbers in the last digits."""
     finished = [folder.metrics for run in runs if (folder := latest_attempt(run)).state == "finished"]
-    for column in ("precision", "threads", "device"):
-        values = sorted({str(row[column]) for row in finished if column in row})
-        if len(values) > 1:
-            say(f"mixed {column} in {runs[0].label}: {', '.join(values)}")
-
-
-def mean_and_std(values: list[float]) -> str:
-    """``mean ± sample standard deviation`` (ddof = 1), a dash for what cannot be computed."""
-    if not values:
-        return "—"
-    spread = f"{statistics.stdev(values):.2f}" if len(values) > 1 else "—"
-    return f"{statistics.mean(values):.2f} ± {spread}"
+    for column, values in mixed(finished, ("precision", "threads", "device")).items():
+        say(f"mixed {column} in {runs[0].label}: {', '.join(values)}")
 
 
 def _count(rows: Iterable[dict[str, Any]], status: str) -> str:
     return str(sum(row["status"] == status for row in rows))
-
-
-def _table(rows: list[dict[str, str]]) -> list[str]:
-    """Rows of equal keys as an aligned Markdown table."""
-    table = [list(rows[0]), *(list(row.values()) for row in rows)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    lines = [
-        "| " + " | ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)) + " |" for row in table
-    ]
-    return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]

@@ -14,6 +14,7 @@ from dsgd import console
 from dsgd.config.tree import CONF
 from dsgd.execution import _fork_server, _how_it_ended, execute, worker_count
 from dsgd.runs import RunFolder, folder_of, latest_attempt, scan
+from dsgd.summary import metrics_under
 
 #: As short as a run can be, but in a child process, as a person's run is.
 SHORT = ("debug=tiny", "debug.max_steps=2", "model.layers=1", "task.max_length=16", "tracking=none")
@@ -242,8 +243,9 @@ def test_new_thresholds_act_on_stored_predictions(train, run_of):
     run = run_of("evaluation.mcc_sigmas=1000")
     assert execute(run) == "skipped"
     expected = "collapsed" if folder.metrics["status"] == "collapsed" else "degenerate"
-    assert console.metrics_under(run, folder)["status"] == expected
-    assert console.metrics_under(run, folder)["accuracy"] == folder.metrics["accuracy"]
+    row = metrics_under(run.config.evaluation, folder)
+    assert row["status"] == expected
+    assert row["accuracy"] == folder.metrics["accuracy"]
 
 
 @pytest.mark.parametrize("name", ["metrics.json", "state.json"])

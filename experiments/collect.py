@@ -1,0 +1,74 @@
+"""From a named experiment and a results folder to one row per planned run; nothing planned is ever left out.
+
+Rows and columns of every table and figure come from here, and from nothing but the experiment and the run folders.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dsgd.config.compose import Command, Run, expand
+from dsgd.runs import DIAGNOSTIC_FILES, RunFolder, scan
+from dsgd.summary import metrics_under
+
+#: What can change a run's numbers without being part of its identity; a cell that mixes them says so.
+SURROUNDINGS = ("precision", "threads", "device", "torch", "transformers", "numpy")
+
+
+def collect(experiment: str, results: Path, overrides: tuple[str, ...] = ()) -> pd.DataFrame:
+    """One row per run that the experiment plans, in its order, whatever became of it.
+
+    Args:
+        experiment: a name under ``conf/experiment/``.
+        results: the folder that holds ``runs/``.
+        overrides: as for ``run.py`` beside ``experiment=...``.
+
+    Returns:
+        Columns that every row has: ``id``, ``cell_id``, ``model``, ``task``, ``method`` (its label), ``preset``,
+        ``seed``, ``variants`` (names of further averages of one training: tuple), ``state`` (finished, failed,
+        running, missing), ``reason`` (of a failure, else empty) and ``folder`` (Path; None where there is none).
+        Finished rows have the keys of ``metrics.json`` too (accuracies in [0, 1]), the status by the experiment's
+        thresholds, and ``torch``, ``transformers`` and ``numpy`` (versions).
+
+    Raises:
+        ConfigErrors: there is no such experiment, or an override is wrong.
+    """
+    runs = expand(Command((f"experiment={experiment}", *overrides), multirun=True, only_shows=False))
+    folders = {folder.path.name.rpartition("-")[2]: folder for folder in scan(results)}
+    return pd.DataFrame([{**_plan(run), **_outcome(run, folders.get(run.id))} for run in runs])
+
+
+def _plan(run: Run) -> dict[str, Any]:
+    config = run.config
+    return {
+        "id": run.id,
+        "cell_id": run.cell_id,
+        "model": config.model.name,
+        "task": config.task.name,
+        "method": run.label,
+        "preset": config.method.name,
+        "seed": config.seed,
+        "variants": tuple(f"swa{k}" for k in getattr(config.averaging, "last", ())),
+    }
+
+
+def _outcome(run: Run, folder: RunFolder | None) -> dict[str, Any]:
+    """State and numbers of one run; a name in the plan is not overwritten by what an older run was called."""
+    if folder is None:
+        return {"state": "missing", "reason": "", "folder": None}
+    state = folder.state
+    found = {"state": state, "reason": folder.reason if state == "failed" else "", "folder": folder.path}
+    if state != "finished":
+        return found
+    lacking = DIAGNOSTIC_FILES.get(run.config.diagnostics.name)
+    if lacking and not (folder.path / lacking).exists():
+        return {**found, "state": "missing", "reason": f"trained without {lacking}"}
+    return {**metrics_under(run.config.evaluation, folder), **_versions(folder), **_plan(run), **found}
+
+
+def _versions(folder: RunFolder) -> dict[str, str]:
+    packages = (folder.read("environment.json") or {}).get("packages", {})
+    return {name: packages[name] for name in SURROUNDINGS if name in packages}
