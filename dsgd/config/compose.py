@@ -8,7 +8,7 @@ whole. ``run.py`` and ``experiments.plan`` share this expansion.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import NoneType
 from typing import Any
@@ -38,6 +38,7 @@ class Run:
 
     config: Config
     label: str
+    overrides: tuple[str, ...] = field(default=(), compare=False)  # the combination of a command line that it is
 
     @property
     def id(self) -> str:
@@ -202,7 +203,7 @@ def _compose_all(combinations: list[list[str]]) -> tuple[list[Run], list[str]]:
             cells[rest] = None if composed is None or found else _Cell(composed)
         cell = cells[rest]
         if cell is not None and not found:
-            runs.append(cell.run_of(seeds))
+            runs.append(replace(cell.run_of(seeds), overrides=tuple(combination)))
     return runs, found
 
 
