@@ -131,8 +131,13 @@ def latest_attempt(run: Run) -> RunFolder:
 
 def is_complete(run: Run, folder: RunFolder) -> bool:
     """Whether ``folder`` is finished and holds what the run's diagnostics leave; else it is trained again."""
-    needed = DIAGNOSTIC_FILES.get(run.config.diagnostics.name)
-    return folder.state == "finished" and (needed is None or (folder.path / needed).exists())
+    return folder.state == "finished" and has_diagnostics(folder, run.config.diagnostics.name)
+
+
+def has_diagnostics(folder: RunFolder, diagnostics: str) -> bool:
+    """Whether ``folder`` holds the file that these diagnostics leave, if they leave one."""
+    needed = DIAGNOSTIC_FILES.get(diagnostics)
+    return needed is None or (folder.path / needed).exists()
 
 
 def folder_of(run: Run) -> RunFolder:
@@ -141,8 +146,13 @@ def folder_of(run: Run) -> RunFolder:
     found = find(results, run.id)
     if found is not None:
         return found
-    name = f"seed{run.config.seed}-{run.id}"
-    return RunFolder(results / "runs" / run.config.model.name / run.config.task.name / safe_name(run.label) / name)
+    return RunFolder(results / usual_path(run))
+
+
+def usual_path(run: Run) -> Path:
+    """Where a run lies in a results folder unless it lies there already under another label."""
+    config = run.config
+    return Path("runs", config.model.name, config.task.name, safe_name(run.label), f"seed{config.seed}-{run.id}")
 
 
 def find(results: Path, run_id: str) -> RunFolder | None:
@@ -166,7 +176,12 @@ def lock_of(run: Run) -> FileLock:
 
 def replacement_for(run: Run) -> RunFolder:
     """Where a forced run trains, out of the readers' sight, until it succeeds."""
-    return RunFolder(Path(run.config.results_dir) / "runs" / ".replacements" / run.id)
+    return replacement(Path(run.config.results_dir), run.id)
+
+
+def replacement(results: Path, run_id: str) -> RunFolder:
+    """The same by ``id``."""
+    return RunFolder(results / "runs" / ".replacements" / run_id)
 
 
 def swap_in(new: RunFolder, old: RunFolder) -> None:

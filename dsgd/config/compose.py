@@ -8,8 +8,10 @@ whole. ``run.py`` and ``experiments.plan`` share this expansion.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
+from types import NoneType
+from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.utils import get_args_parser
@@ -36,6 +38,7 @@ class Run:
 
     config: Config
     label: str
+    overrides: tuple[str, ...] = field(default=(), compare=False)  # the combination of a command line that it is
 
     @property
     def id(self) -> str:
@@ -119,7 +122,7 @@ def identify(composed: DictConfig) -> Run:
 @cache
 def _baseline(overrides: tuple[str, ...]) -> Config:
     with tree.loader():
-        return tree.typed(tree.compose(overrides))
+        return tree.typed(tree.assemble(overrides))
 
 
 def _identify(config: Config) -> Run:
@@ -190,22 +193,47 @@ def _compose_all(combinations: list[list[str]]) -> tuple[list[Run], list[str]]:
     """One run a combination, composing those that differ only in their seeds once."""
     runs: list[Run] = []
     found: list[str] = []
-    composed: dict[tuple[str, ...], DictConfig | None] = {}
+    cells: dict[tuple[str, ...], _Cell | None] = {}
     for combination in combinations:
         seeds = [text for text in combination if text.split("=", 1)[0] in SEED_KEYS]
         rest = tuple(text for text in combination if text not in seeds)
-        if rest not in composed:
-            composed[rest], more = _compose_checked(rest)
+        if rest not in cells:
+            composed, more = _compose_checked(rest)
             found += more
-        base = composed[rest]
-        if base is not None and not found:
-            runs.append(identify(_with(base, seeds)))
+            cells[rest] = None if composed is None or found else _Cell(composed)
+        cell = cells[rest]
+        if cell is not None and not found:
+            runs.append(replace(cell.run_of(seeds), overrides=tuple(combination)))
     return runs, found
+
+
+class _Cell:
+    """Runs that differ only in their seeds. Composed and labelled once, since a label names no seed."""
+
+    def __init__(self, composed: DictConfig) -> None:
+        self.composed = composed
+        self.run = identify(composed)
+        self.seeds_are_read = "${seed" in OmegaConf.to_yaml(composed)  # by another key's interpolation
+
+    def run_of(self, seeds: list[str]) -> Run:
+        values = dict(map(_key_and_value, seeds))
+        if self.seeds_are_read or any(type(value) not in (int, NoneType) for value in values.values()):
+            return identify(_with(self.composed, values))
+        config = self.run.config
+        streams = {key.removeprefix("seeds."): value for key, value in values.items() if key != "seed"}
+        seeded = replace(config, seed=values.get("seed", config.seed), seeds=replace(config.seeds, **streams))
+        return replace(self.run, config=seeded)
+
+
+@cache
+def _key_and_value(override: str) -> tuple[str, Any]:
+    (parsed,) = OverridesParser.create().parse_overrides([override])
+    return parsed.key_or_group, parsed.value()
 
 
 def _compose_checked(overrides: tuple[str, ...]) -> tuple[DictConfig | None, list[str]]:
     try:
-        composed = tree.compose(overrides)
+        composed = tree.assemble(overrides)
         config = tree.typed(composed)
         return composed, problems(config) + _shared_slots(config)
     except (HydraException, OmegaConfBaseException) as error:
@@ -222,8 +250,8 @@ def _composition_problem(overrides: tuple[str, ...], error: Exception) -> str:
     return f"{' '.join(overrides)}: {' '.join(lines[:2])}"
 
 
-def _with(composed: DictConfig, overrides: list[str]) -> DictConfig:
+def _with(composed: DictConfig, values: dict[str, Any]) -> DictConfig:
     changed = composed.copy()
-    for override in OverridesParser.create().parse_overrides(overrides):
-        OmegaConf.update(changed, override.key_or_group, override.value())
+    for key, value in values.items():
+        OmegaConf.update(changed, key, value)
     return changed

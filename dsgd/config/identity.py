@@ -33,11 +33,18 @@ ASIDE = (
     "model.recipe",  # read through trainer.*
     "model.blocks",  # facts of the checkpoint, for the validator
     "model.max_length",
+    "model.parameters",  # facts for estimates of cost
+    "model.embeddings",
+    "model.tokens",
+    "model.gflops",
     "model.modality",
     "task.modality",
     "task.recipe",
     "task.shots",  # applied to predictions
     "task.package",
+    "task.train_examples",  # facts for estimates of cost
+    "task.evaluation_examples",
+    "task.classes",
     "adapter.lr",  # read through trainer.*
     "adapter.weight_decay",
     "trainer.clip",  # read through transform.clip

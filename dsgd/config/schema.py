@@ -64,6 +64,10 @@ class Model:
     scratch: Scratch | None = None  # no checkpoint: trained from scratch
     blocks: int | None = at_least(None, 0)  # transformer blocks of the checkpoint, to refuse more than there are
     max_length: int | None = at_least(None, 1)  # tokens that the checkpoint takes; the same
+    parameters: int | None = at_least(None, 1)  # of the checkpoint, its head left out; for estimates of cost
+    embeddings: int | None = at_least(None, 0)  # of them in lookup tables; the same
+    tokens: int | None = at_least(None, 1)  # of one image; the same
+    gflops: float | None = positive(None)  # of one input's forward pass, where parameters * tokens does not give it
     layers: int | None = at_least(None, 1)  # keep only the first k transformer blocks; null = all
     freeze_embeddings: bool = False
     dropout: float | None = fraction(None)  # every dropout of the model; null = the checkpoint's own
@@ -134,6 +138,9 @@ class Task:
     max_length: int = at_least(128, 4)  # tokens
     augmentation: Augmentation = Augmentation.none
     shots: Shots = field(default_factory=Shots)
+    train_examples: int | None = at_least(None, 1)  # before any are thinned out; for estimates of cost
+    evaluation_examples: int | None = at_least(None, 1)  # the same
+    classes: int | None = at_least(None, 2)  # the same
     imbalance: Imbalance = field(default_factory=Imbalance)
     bootstrap: bool = False  # train on as many examples drawn with replacement by `seed`: true bagging
     recipe: TaskRecipe = field(default_factory=TaskRecipe)

@@ -21,6 +21,9 @@ from dsgd.config.schema import Config
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
+#: Groups whose options set nothing outside their own node.
+NODES = ("model", "task")
+
 
 @contextmanager
 def loader() -> Iterator[ConfigLoaderImpl]:
@@ -48,6 +51,40 @@ def compose(overrides: Iterable[str]) -> DictConfig:
 def _remembered(overrides: tuple[str, ...]) -> DictConfig:
     composed: DictConfig = hydra_compose("config", overrides=list(overrides), return_hydra_config=True)
     return composed
+
+
+def assemble(overrides: Iterable[str]) -> DictConfig:
+    """What :func:`compose` gives, without Hydra's node, and quicker for a sweep over models and tasks.
+
+    A model and a task are nodes by themselves, and what depends on them interpolates. So a product over both needs one
+    composition for each model, each task and each rest of the line, not one for each combination. Where the rest of
+    the line sets something inside these nodes too, as an experiment may, the line is composed whole.
+    """
+    overrides = tuple(overrides)
+    rest = tuple(text for text in overrides if _key(text) not in NODES)
+    own = {node: tuple(text for text in rest if _key(text).startswith(f"{node}.")) for node in NODES}
+    frame = _frame(rest)
+    if any(frame[node] != compose(own[node])[node] for node in NODES):
+        return _without_hydra(compose(overrides))
+    assembled = frame.copy()
+    for node in NODES:
+        chosen = tuple(text for text in overrides if _key(text) == node)
+        if chosen:
+            assembled[node] = compose(chosen + own[node])[node]
+    return assembled
+
+
+@cache
+def _frame(overrides: tuple[str, ...]) -> DictConfig:
+    return _without_hydra(compose(overrides))
+
+
+def _without_hydra(composed: DictConfig) -> DictConfig:
+    return OmegaConf.masked_copy(composed, list(Config.__dataclass_fields__))
+
+
+def _key(override: str) -> str:
+    return override.split("=", 1)[0]
 
 
 def groups(tree: ConfigLoaderImpl) -> dict[str, list[str]]:

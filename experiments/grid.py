@@ -1,0 +1,188 @@
+"""A named experiment as the list of its runs: composed as ``run.py`` composes it, and remembered on disk.
+
+Composing takes seconds; what it depends on is hashed, so that asking again takes none. Torch-free.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import OmegaConf
+
+from dsgd import runs
+from dsgd.config import tree
+from dsgd.config.parts import SLOTS
+from dsgd.config.schema import Config, Evaluation, ImbalanceKind, Task, TaskForm
+from dsgd.imbalance import class_counts
+
+if TYPE_CHECKING:
+    from dsgd.config.compose import Run
+
+#: Packages whose release can change what a command line composes to.
+COMPOSERS = ("hydra-core", "omegaconf")
+
+#: Environment variables that a composed config or its validation reads.
+ENVIRONMENT = ("DSGD_DATA_ROOT", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the cost of a run depends on; None where the model's or the task's YAML does not say."""
+
+    parameters: int | None  # of the whole network
+    embeddings: int | None  # of them in lookup tables, which take no multiplications
+    blocks: int | None
+    gflops: float | None  # of one input's forward pass, where parameters × tokens does not give it
+    tokens: int  # of one input, at most
+    inputs: int  # rows that make one example
+    train_examples: int | None
+    evaluation_examples: int | None
+    classes: int | None
+    window: int  # examples of an optimiser step
+    micro_batch: int
+    epochs: int
+    max_steps: int | None
+    parts: tuple[str, ...]  # of the slots, such as "gradient=pcgrad"
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a grid."""
+
+    id: str
+    cell_id: str
+    model: str
+    task: str
+    method: str  # its label
+    preset: str
+    seed: int
+    overrides: tuple[str, ...]  # for run.py: this run and no other
+    folder: str  # where it will lie, relative to the results folder; it is found by its id
+    diagnostics: str
+    variants: tuple[str, ...]  # names of further averages of the one training
+    evaluation: Evaluation
+    facts: Facts
+
+
+def grid(name: str, overrides: Sequence[str] = ()) -> list[PlannedRun]:
+    """The distinct runs of ``conf/experiment/<name>.yaml``, in the order of its sweep.
+
+    Args:
+        name: path below ``conf/experiment/`` without its ending.
+        overrides: further ones, as on ``run.py``'s command line; they win over the experiment.
+
+    Raises:
+        ConfigErrors: there is no such experiment, or an override or a combination is wrong.
+    """
+    file = cache_folder() / "grids" / f"{_key(name, overrides)}.json"
+    found = _read(file)
+    if found is None:
+        found = _compose(name, overrides)
+        runs.write_atomically(file, json.dumps([dataclasses.asdict(run) for run in found]))
+    return found
+
+
+def cache_folder() -> Path:
+    """What can be made again: ``DSGD_CACHE``, else ``dsgd`` in the user's cache folder."""
+    own = os.environ.get("DSGD_CACHE")
+    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dsgd"
+
+
+def _key(name: str, overrides: Sequence[str]) -> str:
+    """Everything that the result depends on, as 32 hexadecimal digits."""
+    digest = hashlib.sha256()
+    code = [*tree.CONF.rglob("*.yaml"), *Path(tree.__file__).parent.glob("*.py"), Path(runs.__file__), Path(__file__)]
+    for path in sorted(code):
+        digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
+    versions = [version(package) for package in COMPOSERS]
+    environment = [os.environ.get(variable) for variable in ENVIRONMENT]
+    digest.update(json.dumps([name, list(overrides), versions, environment]).encode())
+    return digest.hexdigest()[:32]
+
+
+def _read(file: Path) -> list[PlannedRun] | None:
+    """The remembered grid, or None where there is none that can be read."""
+    try:
+        return [_planned(row) for row in json.loads(file.read_text())]
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _planned(row: dict[str, Any]) -> PlannedRun:
+    facts = row.pop("facts")
+    facts["parts"] = tuple(facts["parts"])
+    row["overrides"], row["variants"] = tuple(row["overrides"]), tuple(row["variants"])
+    return PlannedRun(**{**row, "evaluation": Evaluation(**row["evaluation"]), "facts": Facts(**facts)})
+
+
+def _compose(name: str, overrides: Sequence[str]) -> list[PlannedRun]:
+    from dsgd.config.compose import Command, expand
+
+    command = Command((f"experiment={name}", *overrides), multirun=True, only_shows=False)
+    frame = _frame(name)
+    return [_plan(run, frame) for run in expand(command)]
+
+
+def _frame(name: str) -> tuple[str, ...]:
+    """What the overrides of one run must begin with: nothing, where the experiment is a mere grid."""
+    content = OmegaConf.load(tree.CONF / "experiment" / f"{name}.yaml")
+    return () if set(content) == {"hydra"} else (f"experiment={name}", "hydra.sweeper.params=null")
+
+
+def _plan(run: Run, frame: tuple[str, ...]) -> PlannedRun:
+    config = run.config
+    own = {text.split("=", 1)[0]: text for text in run.overrides}  # the last of two wins
+    own.pop("experiment")
+    return PlannedRun(
+        id=run.id,
+        cell_id=run.cell_id,
+        model=config.model.name,
+        task=config.task.name,
+        method=run.label,
+        preset=config.method.name,
+        seed=config.seed,
+        overrides=(*frame, *own.values()),
+        folder=str(runs.usual_path(run)),
+        diagnostics=config.diagnostics.name,
+        variants=tuple(f"swa{k}" for k in getattr(config.averaging, "last", ())),
+        evaluation=config.evaluation,
+        facts=_facts(config),
+    )
+
+
+def _facts(config: Config) -> Facts:
+    model, task, trainer = config.model, config.task, config.trainer
+    return Facts(
+        parameters=model.parameters,
+        embeddings=model.embeddings,
+        blocks=model.layers or model.blocks,
+        gflops=model.gflops,
+        tokens=model.tokens or task.max_length,
+        inputs=1 if task.form in (TaskForm.single, TaskForm.binary_concat) else 2,
+        train_examples=_train_examples(task),
+        evaluation_examples=task.evaluation_examples,
+        classes=task.classes,
+        window=trainer.batch_size * trainer.accumulation * trainer.processes,
+        micro_batch=trainer.batch_size,
+        epochs=trainer.epochs,
+        max_steps=config.debug.max_steps or trainer.max_steps,
+        parts=tuple(f"{slot}={getattr(config, slot).name}" for slot in SLOTS),
+    )
+
+
+def _train_examples(task: Task) -> int | None:
+    """After thinning out, for classes of one size."""
+    if task.train_examples is None or task.imbalance.kind is ImbalanceKind.none:
+        return task.train_examples
+    if task.classes is None:
+        return None
+    largest = task.train_examples // task.classes
+    return sum(class_counts(task.imbalance.kind.value, task.imbalance.factor, task.classes, largest))
