@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from dsgd.group_gradients import group_gradients
 from dsgd.methods.contracts import Step, Window
 from dsgd.methods.loss.cross_entropy import CrossEntropy
+from dsgd.models.classifier import hidden_state
 
 if TYPE_CHECKING:
     from dsgd.config.schema import Diagnostics
@@ -236,16 +237,15 @@ def representations(training: Training, split: Examples, rows: npt.NDArray[np.in
     """What the classification head reads of the examples at ``rows``, (rows, hidden size), without dropout."""
     model = _bare(training)
     seen: list[Tensor] = []
-    hook = model.blocks[-1].register_forward_hook(
-        lambda _module, _inputs, output: seen.append(output[0] if isinstance(output, tuple) else output)
-    )
+    hook = model.blocks[-1].register_forward_hook(lambda _module, _inputs, output: seen.append(hidden_state(output)))
     was_training = model.training
     model.eval()
     with _forked(training.accelerator.device):
-        model(**split.batch(rows).to(training.accelerator.device).inputs)
+        inputs = split.batch(rows).to(training.accelerator.device).inputs
+        model(**inputs)
     model.train(was_training)
     hook.remove()
-    pooled: Matrix = seen[-1][:, 0].double().cpu().numpy()  # BERT and its kin classify by the first token
+    pooled: Matrix = model.pooled(seen[-1], inputs.get("attention_mask")).double().cpu().numpy()
     return pooled
 
 

@@ -43,7 +43,7 @@ def parameter_groups(model: Classifier, trainer: Trainer) -> list[dict[str, Any]
 
 def parameter_depths(model: Classifier) -> dict[str, int]:
     """Parameter name to depth: embeddings 0, transformer block l is l (from 1), what follows the blocks is deepest."""
-    below = {id(parameter): 0 for parameter in model.embeddings.parameters()}
+    below = {id(parameter): 0 for module in (model.embeddings, *model.shared) for parameter in module.parameters()}
     for number, block in enumerate(model.blocks, start=1):
         below |= {id(parameter): number for parameter in block.parameters()}
     top = len(model.blocks) + 1

@@ -311,8 +311,8 @@ class InitialTraining:
 
 @contextmanager
 def _head_alone(model: Classifier) -> Iterator[None]:
-    """Only the head trains, and everything is in evaluation mode; both as before on exit."""
-    head = {id(parameter) for parameter in model.head.parameters()}
+    """Only what is not pretrained trains, and everything is in evaluation mode; both as before on exit."""
+    head = {id(parameter) for module in model.fresh for parameter in module.parameters()}
     frozen = [parameter for parameter in trainable(model) if id(parameter) not in head]
     mode = model.training
     for parameter in frozen:

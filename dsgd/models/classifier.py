@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+
+#: Whose hidden state is classified: the first token's, the last one's that is no padding, or the mean of those.
+Pooling = Literal["first", "last", "mean"]
 
 
 @dataclass(frozen=True)
@@ -18,10 +21,16 @@ class Architecture:
     head: str
     dropouts: tuple[str, ...]
     pooler: str | None = None
-    below_head: tuple[str, ...] = ()  # called between the last block and the head, in this order
+    below_head: tuple[str, ...] = ()  # called between the pooled state, or the last block, and the head, in this order
+    pooling: Pooling = "first"  # unless the checkpoint's ``classifier_pooling`` says otherwise
+    shared: tuple[str, ...] = ()  # beside the embeddings, what feeds every block
+    pooler_is_optional: bool = False  # published checkpoints lack it
+    attention: str = "sdpa"
 
 
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
+
+_DECODER = Architecture("model.embed_tokens", "model.layers", "score", ("attention_dropout",), pooling="last")
 
 #: By ``model_type`` of the checkpoint's config.json.
 ARCHITECTURES = {
@@ -29,37 +38,116 @@ ARCHITECTURES = {
         "bert.embeddings", "bert.encoder.layer", "classifier", _DROPOUTS, "bert.pooler", ("bert.pooler", "dropout")
     ),
     "roberta": Architecture("roberta.embeddings", "roberta.encoder.layer", "classifier", _DROPOUTS),
+    "deberta-v2": Architecture(  # and v3
+        "deberta.embeddings",
+        "deberta.encoder.layer",
+        "classifier",
+        ("hidden_dropout_prob", "attention_probs_dropout_prob", "cls_dropout", "pooler_dropout"),
+        "pooler",
+        ("pooler", "dropout"),
+        shared=("deberta.encoder.rel_embeddings", "deberta.encoder.LayerNorm"),
+        pooler_is_optional=True,
+        attention="eager",  # transformers has no other for its relative positions
+    ),
+    "modernbert": Architecture(
+        "model.embeddings",
+        "model.layers",
+        "classifier",
+        ("embedding_dropout", "attention_dropout", "mlp_dropout", "classifier_dropout"),
+        "head",
+        ("head", "drop"),
+        pooler_is_optional=True,
+    ),
+    "llama": _DECODER,
+    "qwen2": _DECODER,
+    "qwen3": _DECODER,
 }
+
+#: What differs where a shared scorer rates each choice: RoBERTa then has a pooler, in place of its head's first layer.
+_MULTIPLE_CHOICE = {
+    "roberta": Architecture(
+        "roberta.embeddings",
+        "roberta.encoder.layer",
+        "classifier",
+        _DROPOUTS,
+        "roberta.pooler",
+        ("roberta.pooler", "dropout"),
+        pooler_is_optional=True,
+    ),
+}
+
+
+def architecture_of(model_type: str, choices: int) -> Architecture:
+    """The architecture of a classifier of ``choices`` input rows an example; KeyError for an unknown one."""
+    return (_MULTIPLE_CHOICE if choices > 1 else {}).get(model_type) or ARCHITECTURES[model_type]
 
 
 class Classifier(nn.Module):
     """A classification model behind one interface: tensors in, logits out, named places inside.
 
+    The head computes in float32 whatever autocast says, so that equal logits are no artefact of half precision.
+
     Args:
         network: a transformers model; a subclass may take another kind.
         architecture: where its modules are; None looks it up by the ``model_type`` of ``network.config``.
-        choices: rows of the input that make one example: 1, or more where a shared scorer rates each choice.
+        choices: rows of the input that make one example: 1, or more where a shared scorer rates each choice. An
+            encoder is a ``…ForMultipleChoice`` then, and a decoder has one label.
     """
 
     def __init__(self, network: Any, architecture: Architecture | None = None, choices: int = 1) -> None:
         super().__init__()
         self.network = network
-        self.architecture = architecture or ARCHITECTURES[network.config.model_type]
+        self.architecture = architecture or architecture_of(network.config.model_type, choices)
         self.choices = choices
+        self.pooler_is_fresh = False  # whoever loads a checkpoint without one says so
+        compute_in_fp32(self.head)
 
     def forward(self, **inputs: Tensor) -> Tensor:
-        """Logits (n, K), in the dtype of the compute precision.
+        """Logits (n, K), in at least float32.
 
         ``inputs`` are (n · choices, length) int64, an example's choices in adjacent rows: ``input_ids``,
-        ``attention_mask`` and, where the tokenizer makes them, ``token_type_ids``.
+        ``attention_mask`` and, where the tokenizer makes them, ``token_type_ids``. Padding is on the right.
         """
-        logits: Tensor = self.network(**inputs).logits
-        return logits
+        logits: Tensor
+        if self.pooling == "last":  # transformers looks for the last id that is not the pad token's, which can deceive
+            hidden = self.network.base_model(**inputs).last_hidden_state
+            logits = self.head(self.pooled(hidden, inputs.get("attention_mask")))
+        elif self.choices > 1:
+            apart = {name: rows.view(-1, self.choices, rows.shape[1]) for name, rows in inputs.items()}
+            logits = self.network(**apart).logits
+        else:
+            logits = self.network(**inputs).logits
+        return logits.view(-1, self.choices) if self.choices > 1 else logits
+
+    def pooled(self, hidden: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """The hidden state by which each row is classified: of ``hidden`` (rows, tokens, d), (rows, d).
+
+        Args:
+            hidden: any layer's output.
+            attention_mask: (rows, tokens), 0 on the padding behind each row; None where there is none.
+        """
+        if self.pooling == "first":
+            return hidden[:, 0]
+        inside = torch.ones_like(hidden[..., 0]) if attention_mask is None else attention_mask
+        if self.pooling == "last":
+            return hidden[torch.arange(len(hidden), device=hidden.device), inside.long().sum(1) - 1]
+        return (hidden * inside[..., None]).sum(1) / inside.sum(1, keepdim=True)
+
+    @property
+    def pooling(self) -> Pooling:
+        """Whose hidden state is classified."""
+        config = getattr(self.network, "config", None)
+        return "mean" if getattr(config, "classifier_pooling", None) == "mean" else self.architecture.pooling
 
     @property
     def embeddings(self) -> nn.Module:
         """What comes before the first transformer block."""
         return self._at(self.architecture.embeddings)
+
+    @property
+    def shared(self) -> list[nn.Module]:
+        """What else comes before the first block, and before every other: relative positions."""
+        return [self._at(path) for path in self.architecture.shared if _has(self.network, path)]
 
     @property
     def blocks(self) -> nn.ModuleList:
@@ -70,17 +158,25 @@ class Classifier(nn.Module):
 
     @property
     def head(self) -> nn.Module:
-        """What is not pretrained. BERT's pooler is pretrained, so it belongs to the rest."""
+        """What puts out the logits; never pretrained."""
         return self._at(self.architecture.head)
 
     @property
     def pooler(self) -> nn.Module | None:
-        """The pretrained layer between the last block and the head, where there is one."""
+        """The layer between the last block and the head, where there is one."""
         return None if self.architecture.pooler is None else self._at(self.architecture.pooler)
 
     @property
+    def fresh(self) -> list[nn.Module]:
+        """What is not pretrained: the head, and a pooler that the checkpoint lacks."""
+        return [self.head, self.pooler] if self.pooler is not None and self.pooler_is_fresh else [self.head]
+
+    @property
     def top(self) -> list[nn.Module]:
-        """What leads from the last block's output to the logits, in the order of the calls; the head is last."""
+        """What leads from the pooled state, or from all of the last block's, to the logits, in the order of the calls.
+
+        The head is last.
+        """
         return [self._at(path) for path in (*self.architecture.below_head, self.architecture.head)]
 
     @property
@@ -92,7 +188,7 @@ class Classifier(nn.Module):
     @property
     def num_classes(self) -> int:
         """K."""
-        return int(self.network.config.num_labels)
+        return self.choices if self.choices > 1 else int(self.network.config.num_labels)
 
     @property
     def initializer_range(self) -> float:
@@ -102,6 +198,48 @@ class Classifier(nn.Module):
     def _at(self, path: str) -> nn.Module:
         module: nn.Module = self.network.get_submodule(path)
         return module
+
+
+def compute_in_fp32(module: nn.Module) -> None:
+    """Let ``module`` see no autocast, and half precision raised to float32; its paths and state stay as they are."""
+    precision = _FullPrecision()
+    module.register_forward_pre_hook(precision.enter)
+    module.register_forward_hook(precision.leave, always_call=True)
+
+
+class _FullPrecision:
+    """Hooks of one module; a stack, in case it is called from within itself."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[str, bool]] = []
+
+    def enter(self, _module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        kind = args[0].device.type
+        self._before.append((kind, torch.is_autocast_enabled(kind)))
+        torch.set_autocast_enabled(kind, False)
+        return tuple(full_precision(value) if isinstance(value, Tensor) else value for value in args)
+
+    def leave(self, _module: nn.Module, _args: tuple[Any, ...], _output: Any) -> None:
+        torch.set_autocast_enabled(*self._before.pop())
+
+
+def full_precision(tensor: Tensor) -> Tensor:
+    """Half precision raised to float32."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def hidden_state(output: Tensor | tuple[Any, ...]) -> Tensor:
+    """A transformer block's hidden states, whether it puts out something beside them or not."""
+    state: Tensor = output[0] if isinstance(output, tuple) else output
+    return state
+
+
+def _has(network: nn.Module, path: str) -> bool:
+    try:
+        network.get_submodule(path)
+    except AttributeError:
+        return False
+    return True
 
 
 def require_fp32(module: nn.Module) -> None:

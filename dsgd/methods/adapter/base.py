@@ -34,6 +34,16 @@ _BERT = Targets(
     scaled=("attention.self.key", "attention.self.value"),
     scaled_inputs=("attention.output.dense", "output.dense"),
 )
+_DEBERTA = Targets(
+    low_rank=("attention.self.query_proj", "attention.self.value_proj"),
+    scaled=("attention.self.key_proj", "attention.self.value_proj"),
+    scaled_inputs=_BERT.scaled_inputs,
+)
+_MODERNBERT = Targets(  # one matrix makes queries, keys and values
+    low_rank=("attn.Wqkv",),
+    scaled=("attn.Wqkv",),
+    scaled_inputs=("attn.Wo", "mlp.Wo"),
+)
 _LLAMA = Targets(
     low_rank=("self_attn.q_proj", "self_attn.v_proj"),
     scaled=("self_attn.k_proj", "self_attn.v_proj"),
@@ -41,7 +51,15 @@ _LLAMA = Targets(
 )
 
 #: By transformers' ``model_type``. An architecture that is missing here trains in full only.
-TARGETS = {"bert": _BERT, "roberta": _BERT, "llama": _LLAMA, "qwen2": _LLAMA, "qwen3": _LLAMA}
+TARGETS = {
+    "bert": _BERT,
+    "roberta": _BERT,
+    "deberta-v2": _DEBERTA,
+    "modernbert": _MODERNBERT,
+    "llama": _LLAMA,
+    "qwen2": _LLAMA,
+    "qwen3": _LLAMA,
+}
 
 
 class PeftAdapter(ABC):
@@ -90,11 +108,10 @@ class PeftAdapter(ABC):
         return TARGETS[kind]
 
     def _pooler(self, model: Classifier) -> nn.Module:
-        pooler: nn.Module | None = getattr(model.network.base_model, "pooler", None)
-        if pooler is None:
+        if model.pooler is None:
             kind = model.network.config.model_type
             raise ValueError(f"adapter.train_pooler = true: this {kind} has no pooler; give false")
-        return pooler
+        return model.pooler
 
 
 def pattern(model: Classifier, layers: tuple[str, ...]) -> str:

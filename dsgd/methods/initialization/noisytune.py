@@ -3,7 +3,6 @@
 from typing import Literal
 
 import torch
-from torch import nn
 
 from dsgd.methods.contracts import InitializationContext
 from dsgd.models import Classifier
@@ -24,7 +23,8 @@ class NoisyTune:
     @torch.no_grad()
     def __call__(self, model: Classifier, context: InitializationContext) -> None:
         """Change ``model`` in place; a tied tensor is one tensor and changes once."""
-        fresh: set[nn.Parameter] = set() if self.literal else set(model.head.parameters())
+        spared = [] if self.literal else model.fresh
+        fresh = {parameter for module in spared for parameter in module.parameters()}
         for parameter in model.parameters():
             if parameter not in fresh:
                 uniform = torch.rand(parameter.size(), generator=context.generator, dtype=parameter.dtype) - 0.5

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from dsgd.methods.contracts import Batch
-from dsgd.methods.regularizer.replay import Moment, Noise, bare, full_precision, of_valid
+from dsgd.methods.regularizer.replay import Moment, Noise, bare, of_valid
+from dsgd.models.classifier import full_precision, hidden_state
 
 if TYPE_CHECKING:
     from dsgd.models import Classifier
@@ -23,7 +24,7 @@ class _Forward:
 
     modules: list[nn.Module]  # to run again, in this order
     layers: list[nn.Module]  # those of them or in them whose outputs are compared
-    below: Tensor | None = None  # (n, tokens, d), what the first of ``modules`` was called with
+    below: Tensor | None = None  # (rows, tokens, d), or pooled (rows, d): what the first of ``modules`` was called with
     start: Moment | None = None  # before it
     others: list[tuple[tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)  # each one's other arguments
     outputs: list[Tensor] = field(default_factory=list)  # of the layers
@@ -33,10 +34,10 @@ class LNSR:
     """Add Σ_r λ_r · mean (f_r(x + ε) - f_r(x))², x the input of the last k layers, f_r(x) the output of the r-th.
 
     Source: Hua et al. 2021, arXiv:2107.04835. ε is Gaussian, of ``rho`` times the norm of its token's activations and
-    none on padding; means are over features and tokens. The DSGD paper regularises "the last two layers of the
-    classifier": transformer blocks (``reading="blocks"``), or the linear layers between the last block and the logits
-    (``reading="head"``), before their non-linearity. Both branches share their dropout masks, or the term would
-    measure dropout, and both are differentiated; only the noise is a constant.
+    none on padding; means are over features, tokens and an example's choices. The DSGD paper regularises "the last two
+    layers of the classifier": transformer blocks (``reading="blocks"``), or the linear layers between the last block
+    and the logits (``reading="head"``), before their non-linearity. Both branches share their dropout masks, or the
+    term would measure dropout, and both are differentiated; only the noise is a constant.
     """
 
     def __init__(self, reading: Literal["blocks", "head"], weights: list[float], rho: float, noise_seed: int) -> None:
@@ -74,17 +75,18 @@ class LNSR:
         assert clean is not None, "the forward was not watched"
         assert clean.below is not None
         assert clean.start is not None
-        mask = batch.inputs.get("attention_mask")  # images have none
-        inside = torch.ones(clean.below.shape[:2], device=clean.below.device) if mask is None else mask
+        mask = batch.inputs.get("attention_mask")  # images have none, and a pooled state (n, d) no tokens
+        if mask is None or clean.below.ndim == 2:
+            mask = torch.ones(clean.below.shape[:-1], device=clean.below.device)
         noisy: list[Tensor] = []
         with clean.start.again(), _outputs(clean.layers, noisy):
-            hidden = clean.below + relative_noise(clean.below, inside, self.rho, self.noise.next(clean.below.device))
+            hidden = clean.below + relative_noise(clean.below, mask, self.rho, self.noise.next(clean.below.device))
             for module, (args, kwargs) in zip(clean.modules, clean.others, strict=True):
-                hidden = module(hidden, *args, **kwargs)
+                hidden = hidden_state(module(hidden, *args, **kwargs))
         last = len(self.weights)
         pairs = zip(self.weights, noisy[-last:], clean.outputs[-last:], strict=True)
-        terms = [weight * mean_square(one, other, inside) for weight, one, other in pairs]
-        return of_valid(torch.stack(terms).sum(0), batch.labels)
+        terms = [weight * mean_square(one, other, mask) for weight, one, other in pairs]
+        return of_valid(torch.stack(terms).sum(0).view(len(batch.labels), -1).mean(1), batch.labels)
 
     def penalty(self, model: nn.Module) -> None:
         """No term on the parameters."""
@@ -111,9 +113,9 @@ class LNSR:
 
 
 def relative_noise(hidden: Tensor, inside: Tensor, rho: float, generator: torch.Generator) -> Tensor:
-    """Gaussian noise for ``hidden`` (n, tokens, d), in its dtype: root mean square ``rho`` times each token's own.
+    """Gaussian noise for ``hidden`` (…, d), in its dtype: root mean square ``rho`` times that of each vector.
 
-    It is a constant: training cannot lower the term by shrinking the noise. 0 where ``inside`` (n, tokens) is.
+    It is a constant: training cannot lower the term by shrinking the noise. 0 where ``inside`` (…) is.
     """
     clean = full_precision(hidden.detach())
     scale = rho * clean.square().mean(-1, keepdim=True).sqrt() * inside[..., None]
@@ -130,7 +132,11 @@ def mean_square(one: Tensor, other: Tensor, inside: Tensor) -> Tensor:
 @contextmanager
 def _outputs(layers: list[nn.Module], found: list[Tensor]) -> Iterator[None]:
     """Append to ``found`` what each of ``layers`` puts out inside, in the order of their calls."""
-    hooks = [layer.register_forward_hook(lambda _module, _args, output: found.append(output)) for layer in layers]
+
+    def keep(_module: nn.Module, _args: tuple[Any, ...], output: Tensor | tuple[Any, ...]) -> None:
+        found.append(hidden_state(output))
+
+    hooks = [layer.register_forward_hook(keep) for layer in layers]
     try:
         yield
     finally:

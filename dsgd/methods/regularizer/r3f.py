@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from dsgd.methods.contracts import Batch
-from dsgd.methods.regularizer.replay import Moment, Noise, bare, full_precision, of_valid
+from dsgd.methods.regularizer.replay import Moment, Noise, bare, of_valid
+from dsgd.models.classifier import full_precision
 
 
 class R3F:

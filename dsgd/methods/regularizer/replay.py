@@ -72,11 +72,6 @@ def of_valid(terms: Tensor, labels: Tensor) -> Tensor:
     return terms.masked_fill(labels == IGNORED, 0.0)
 
 
-def full_precision(tensor: Tensor) -> Tensor:
-    """Half precision raised to float32."""
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-
-
 def _random_state(device: torch.device) -> list[Tensor]:
     states = [torch.get_rng_state()]
     return states if device.type == "cpu" else [*states, torch.get_device_module(device).get_rng_state()]

@@ -65,7 +65,7 @@ def test_roberta_large_has_the_paper_s_trainable_counts(config, count):
         type_vocab_size=1,
     )
     with torch.device("meta"):
-        model = Classifier(RobertaForMultipleChoice(large))
+        model = Classifier(RobertaForMultipleChoice(large), choices=2)
     adapted = adapt(model, config)
     assert count in (787_457, 6_295_553, 173_057)
     assert sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad) == count

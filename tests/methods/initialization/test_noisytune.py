@@ -38,6 +38,7 @@ class Pair(nn.Module):
             self.register_parameter(name, nn.Parameter(tensor))
         self.tied = next(self.parameters())
         self.head = nn.Linear(2, 1)
+        self.fresh = [self.head]
 
 
 def test_noise_is_the_source_s_share_of_each_tensor_s_deviation():

@@ -139,12 +139,13 @@ def test_the_noise_has_its_own_stream_which_goes_on_after_a_resumption():
 
 def test_no_hook_stays_behind_even_after_an_error():
     model, part, batch = tiny_classifier(), r3f(), random_batch()
+    before = [list(module._forward_hooks) for module in model.modules()]
     terms(part, model, batch)
     with part.watch(model):
         logits = model(**batch.inputs)
     with pytest.raises(ValueError, match="input_ids"):
         part.per_example(model, Batch({}, batch.labels), logits)
-    assert not any(module._forward_hooks for module in model.modules())
+    assert [list(module._forward_hooks) for module in model.modules()] == before
 
 
 def test_the_second_forward_is_not_the_wrapper_s():
