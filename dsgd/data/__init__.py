@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dsgd.data.corpus import Score, no_scores
 from dsgd.data.examples import Examples
 from dsgd.data.imbalance import imbalanced_rows, rows_hash
 from dsgd.data.sources import READERS
@@ -18,14 +18,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from dsgd.config.schema import Data, Imbalance, Task
-    from dsgd.evaluation import Predictions
 
 __all__ = ["Examples", "TaskData", "load_task"]
-
-
-def no_scores(_predictions: Predictions) -> dict[str, Any]:
-    """Nothing beyond what every task is measured by."""
-    return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +42,7 @@ class TaskData:
     pool_size: int
     dropped: int
     choices: int = 1
-    score: Callable[[Predictions], dict[str, Any]] = no_scores
+    score: Score = no_scores
 
     @property
     def class_counts(self) -> list[int]:
@@ -88,11 +82,19 @@ def load_task(
     if task.name not in READERS:
         raise ValueError(f"task.name = {task.name}: give one of {', '.join(READERS)}")
     corpus = READERS[task.name](task, data)
-    everything = encode(corpus.texts, corpus.labels, corpus.index, tokenizer, task.max_length)
+    everything = encode(corpus, tokenizer, task.max_length)
     pool = everything.take(corpus.train)
     imbalance = task.imbalance
     train = pool.take(imbalanced_rows(pool.labels, imbalance.kind.value, imbalance.factor, subset_seed))
-    loaded = TaskData(train, everything.take(corpus.evaluation), corpus.classes, len(pool), corpus.dropped)
+    loaded = TaskData(
+        train=train,
+        evaluation=everything.take(corpus.evaluation),
+        classes=corpus.classes,
+        pool_size=len(pool),
+        dropped=corpus.dropped,
+        choices=corpus.choices,
+        score=corpus.score,
+    )
     _refuse_empty_classes(loaded, imbalance)
     if bootstrap_seed is None:
         return loaded
