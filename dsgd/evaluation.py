@@ -174,6 +174,36 @@ def near_collapsed(predictions: Predictions, thresholds: Evaluation) -> bool:
     return _predicted_share_max(predictions) >= thresholds.near_collapsed
 
 
+def binary_f1(predictions: Predictions) -> float:
+    """F1 of class 1 of two, in [0, 1]; 0 where it is neither predicted nor there."""
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(predictions.labels, predictions.predictions, pos_label=1, zero_division=0))
+
+
+def exact_match(predictions: Predictions, groups: npt.NDArray[np.int64]) -> float:
+    """Share of the groups of which every example is predicted rightly; ``groups`` (n,) numbers each example's."""
+    right = predictions.predictions == predictions.labels
+    _, group = np.unique(groups, return_inverse=True)
+    return float(1.0 - (np.bincount(group, weights=~right) > 0).mean())
+
+
+def choice_accuracy(predictions: Predictions, groups: npt.NDArray[np.int64]) -> float | None:
+    """Share of the groups in which the likeliest example of class 1 is one.
+
+    A choice judged by itself is an example, its question the group. Of equals the first counts, as in an argmax. A
+    group that lacks one of the classes, as a subset's may, is left out; None where none is left.
+    """
+    likely = predictions.probabilities[:, 1]
+    order = np.lexsort((np.arange(len(groups)), -likely, groups))
+    _, first = np.unique(groups[order], return_index=True)
+    _, group = np.unique(groups, return_inverse=True)
+    right = np.bincount(group, weights=predictions.labels)
+    decidable = (right > 0) & (right < np.bincount(group))
+    chosen = predictions.labels[order[first]][decidable]
+    return float(chosen.mean()) if len(chosen) else None
+
+
 def _class_scores(predictions: Predictions) -> dict[str, Any]:
     """The metrics that rest on argmax; NaN where a logit is not finite."""
     if _nonfinite(predictions):

@@ -34,6 +34,12 @@ def _no_dashboard_account(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory, monkeypatch):
+    """The user's own is left alone; the tests of one session share one."""
+    monkeypatch.setenv("DSGD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
 @pytest.fixture
 def run_of(tmp_path):
     """A function from overrides to the one tiny run that they name, under the test's own results."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dsgd.config.schema import Augmentation, Modality
+from dsgd.data.corpus import Score, no_scores
 from dsgd.data.examples import Examples
 from dsgd.data.image_sources import read_images
 from dsgd.data.images import Images
@@ -20,15 +21,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from dsgd.config.schema import Data, Imbalance, Task
-    from dsgd.evaluation import Predictions
     from dsgd.models.vision import ImagePreprocessor
 
 __all__ = ["Examples", "TaskData", "load_task"]
-
-
-def no_scores(_predictions: Predictions) -> dict[str, Any]:
-    """Nothing beyond what every task is measured by."""
-    return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +46,7 @@ class TaskData:
     pool_size: int
     dropped: int
     choices: int = 1
-    score: Callable[[Predictions], dict[str, Any]] = no_scores
+    score: Score = no_scores
 
     @property
     def class_counts(self) -> list[int]:
@@ -88,34 +83,45 @@ def load_task(
         SourceError: the data are not there.
         ValueError: an unknown task, a length beyond the model's, or a class left without training examples.
     """
-    read = _images if task.modality.value == "image" else _texts
-    pool, evaluation, classes, dropped = read(task, data, preprocessor)
-    imbalance = task.imbalance
-    train = pool.take(imbalanced_rows(pool.labels, imbalance.kind.value, imbalance.factor, subset_seed))
-    loaded = TaskData(train, evaluation, classes, len(pool), dropped)
+    read = _images if task.modality is Modality.image else _texts
+    whole, imbalance = read(task, data, preprocessor), task.imbalance
+    rows = imbalanced_rows(whole.train.labels, imbalance.kind.value, imbalance.factor, subset_seed)
+    loaded = whole.replace(train=whole.train.take(rows), evaluation=whole.evaluation)
     _refuse_empty_classes(loaded, imbalance)
     if bootstrap_seed is None:
         return loaded
     # Only now: a rare class may be missing from one member of a bagged ensemble.
-    resampled = train.take(bootstrap_rows(len(train), bootstrap_seed))
+    resampled = loaded.train.take(bootstrap_rows(len(loaded.train), bootstrap_seed))
     return loaded.replace(train=resampled, evaluation=loaded.evaluation)
 
 
-def _texts(
-    task: Task, data: Data, tokenizer: PreTrainedTokenizerBase
-) -> tuple[Examples, Examples, list[str], int]:
+def _texts(task: Task, data: Data, tokenizer: PreTrainedTokenizerBase) -> TaskData:
     if task.name not in READERS:
         raise ValueError(f"task.name = {task.name}: give one of {', '.join(READERS)}")
     corpus = READERS[task.name](task, data)
-    everything = encode(corpus.texts, corpus.labels, corpus.index, tokenizer, task.max_length)
-    return everything.take(corpus.train), everything.take(corpus.evaluation), corpus.classes, corpus.dropped
+    everything = encode(corpus, tokenizer, task.max_length)
+    return TaskData(
+        train=everything.take(corpus.train),
+        evaluation=everything.take(corpus.evaluation),
+        classes=corpus.classes,
+        pool_size=len(corpus.train),
+        dropped=corpus.dropped,
+        choices=corpus.choices,
+        score=corpus.score,
+    )
 
 
-def _images(task: Task, data: Data, preprocessor: ImagePreprocessor) -> tuple[Examples, Examples, list[str], int]:
+def _images(task: Task, data: Data, preprocessor: ImagePreprocessor) -> TaskData:
     corpus = read_images(task, data, preprocessor.size)
     everything = np.arange(len(corpus.labels))
-    images = Images(corpus.labels, everything, everything, corpus.pixels, task.augmentation.value == "crop_flip")
-    return images.take(corpus.train), images.take(corpus.evaluation), corpus.classes, 0
+    images = Images(corpus.labels, everything, everything, corpus.pixels, task.augmentation is Augmentation.crop_flip)
+    return TaskData(
+        train=images.take(corpus.train),
+        evaluation=images.take(corpus.evaluation),
+        classes=corpus.classes,
+        pool_size=len(corpus.train),
+        dropped=0,
+    )
 
 
 def bootstrap_rows(count: int, seed: int) -> np.ndarray:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dsgd.data.corpus import Corpus, Template
+from dsgd.data.hub_tasks import TASKS, hub_corpus
 from dsgd.models.sources import SourceError, package_folder
 
 if TYPE_CHECKING:
@@ -17,28 +18,7 @@ if TYPE_CHECKING:
 #: Part of the definition of ``bbc_news``, not a run's seed: every run trains and evaluates on the same halves.
 BBC_SPLIT_SEED = 2005
 
-
-@dataclass(frozen=True, eq=False)
-class Corpus:
-    """All texts of a task, and which of them train and which evaluate.
-
-    Attributes:
-        texts: n texts.
-        labels: (n,) int64, positions in ``classes``.
-        index: (n,) int64, each text's row number in the source.
-        train: (n_train,) int64, positions in ``texts``.
-        evaluation: (n_evaluation,) int64, the same.
-        classes: names in the order of the labels.
-        dropped: rows of the source that are in neither split.
-    """
-
-    texts: list[str]
-    labels: np.ndarray
-    index: np.ndarray
-    train: np.ndarray
-    evaluation: np.ndarray
-    classes: list[str]
-    dropped: int
+_ARTICLE = Template(("{text}",), cut=("text",))
 
 
 def bbc_news(task: Task, _data: Data) -> Corpus:
@@ -63,11 +43,15 @@ def bbc_news(task: Task, _data: Data) -> Corpus:
     index = distinct_rows(texts, labels)
     kept, labels = [texts[row] for row in index], labels[index]
     train, evaluation = stratified_halves(labels, BBC_SPLIT_SEED)
-    return Corpus(kept, labels, index, train, evaluation, classes, dropped=len(texts) - len(kept))
+    dropped = len(texts) - len(kept)
+    return Corpus({"text": kept}, _ARTICLE, labels, index, train, evaluation, classes, dropped)
 
 
 #: By ``task.name``.
-READERS: dict[str, Callable[[Task, Data], Corpus]] = {"bbc_news": bbc_news}
+READERS: dict[str, Callable[[Task, Data], Corpus]] = {
+    "bbc_news": bbc_news,
+    **{name: hub_corpus for name, _ in TASKS},
+}
 
 
 def read_text(file: Path) -> str:

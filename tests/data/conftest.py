@@ -1,6 +1,11 @@
-"""A mirror of the hub in miniature, made of made-up rows."""
+"""A mirror of the hub in miniature, made of made-up rows, and tokenizers of a few words."""
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
 
 
 class Mirror:
@@ -34,3 +39,33 @@ class Mirror:
 @pytest.fixture
 def mirror(tmp_path):
     return Mirror(tmp_path / "mirror")
+
+
+@pytest.fixture
+def words():
+    """A function to a tokenizer with one token a word; ``pairs`` gives it RoBERTa's form for pairs.
+
+    Pad 0, a 1, b 2, c 3, d 4, e 5, <s> 6, </s> 7; pads carry type 7 so that a test can tell them from text.
+    """
+
+    def make(inputs=("input_ids",), pairs=False):
+        vocabulary = ["[PAD]", *"abcde", "<s>", "</s>"]
+        model = WordLevel({word: number for number, word in enumerate(vocabulary)}, unk_token="[PAD]")
+        backend = Tokenizer(model)
+        backend.pre_tokenizer = Whitespace()
+        special = {"bos_token": "<s>", "sep_token": "</s>"} if pairs else {}
+        if pairs:
+            backend.post_processor = TemplateProcessing(
+                single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 6), ("</s>", 7)]
+            )
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=backend,
+            pad_token="[PAD]",
+            model_input_names=list(inputs),
+            model_max_length=24 if pairs else 8,
+            **special,
+        )
+        tokenizer._pad_token_type_id = 7  # no setter, no argument
+        return tokenizer
+
+    return make

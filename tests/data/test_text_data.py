@@ -1,36 +1,31 @@
 """Token arrays, padded batches, and a task from its source to its splits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
-from transformers import PreTrainedTokenizerFast
 
 from dsgd.config.schema import Data, Imbalance, ImbalanceKind, Model, Task
 from dsgd.data import load_task
+from dsgd.data.corpus import Corpus, Template
 from dsgd.data.text import encode
 from dsgd.models import load_tokenizer
 
 TEXTS = ["a b c", "a", "b c a b c a b", "c c"]
 
 
-def word_tokenizer(inputs):
-    """One token a word: pad 0, a 1, b 2, c 3; pads carry type 7 so that a test can tell them from text."""
-    words = Tokenizer(WordLevel({"[PAD]": 0, "a": 1, "b": 2, "c": 3}, unk_token="[PAD]"))
-    words.pre_tokenizer = Whitespace()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=words, pad_token="[PAD]", model_input_names=inputs, model_max_length=8
-    )
-    tokenizer._pad_token_type_id = 7  # no setter, no argument
-    return tokenizer
+def corpus_of(texts, labels=None, index=None):
+    labels = np.zeros(len(texts), np.int64) if labels is None else np.array(labels)
+    index = np.arange(len(texts)) if index is None else np.array(index)
+    rows = np.arange(len(texts))
+    return Corpus({"text": texts}, Template(("{text}",), ("text",)), labels, index, rows, rows[:0], ["no", "yes"])
 
 
 @pytest.fixture(params=[("input_ids",), ("input_ids", "token_type_ids")], ids=["plain", "typed"])
-def split(request):
+def split(request, words):
     """The four texts, cut after five tokens, for a model with token types and for one without."""
-    return encode(TEXTS, np.array([0, 1, 0, 1]), np.array([10, 20, 30, 40]), word_tokenizer(list(request.param)), 5)
+    return encode(corpus_of(TEXTS, [0, 1, 0, 1], [10, 20, 30, 40]), words(request.param), 5)
 
 
 @pytest.fixture(scope="module")
@@ -72,15 +67,29 @@ def test_taking_rows_keeps_what_belongs_together(split):
     assert part.flat is split.flat
 
 
-def test_more_tokens_than_the_model_takes_is_refused():
+def test_a_batch_has_an_example_s_choices_in_adjacent_rows(words):
+    """Two questions of two choices: tokens 1, 2 3 and 3 3 3, 2; taking the second gives its own two rows."""
+    corpus = replace(corpus_of(["a", "b c", "c c c", "b"]), labels=np.array([1, 0]), index=np.array([5, 6]), choices=2)
+    split = encode(corpus, words(), 8)
+    assert (len(split), split.lengths.tolist()) == (2, [2, 3])
+    batch = split.batch(np.array([1, 0]))
+    assert batch.inputs["input_ids"].tolist() == [[3, 3, 3], [2, 0, 0], [1, 0, 0], [2, 3, 0]]
+    assert batch.inputs["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0], [1, 0, 0], [1, 1, 0]]
+    assert batch.labels.tolist() == [0, 1]
+    second = split.take(np.array([1]))
+    assert (second.index.tolist(), second.lengths.tolist()) == ([6], [3])
+    assert second.batch(np.array([0])).inputs["input_ids"].tolist() == [[3, 3, 3], [2, 0, 0]]
+
+
+def test_more_tokens_than_the_model_takes_is_refused(words):
     with pytest.raises(ValueError, match=r"task\.max_length = 9: the model takes 8"):
-        encode(TEXTS, np.zeros(4, int), np.arange(4), word_tokenizer(["input_ids"]), 9)
+        encode(corpus_of(TEXTS), words(), 9)
 
 
 def test_batches_are_the_tokenizer_s_own(tokenizer):
     """The flat arrays give to the last number what transformers pads by itself."""
     texts = ["A short one.", "A text that is longer than the one before it and is cut off", "Three"]
-    split = encode(texts, np.zeros(3, np.int64), np.arange(3), tokenizer, 10)
+    split = encode(corpus_of(texts), tokenizer, 10)
     expected = tokenizer(texts, truncation=True, max_length=10, padding=True, return_tensors="pt")
     inputs = split.batch(np.arange(3)).inputs
     assert inputs.keys() == expected.keys() == {"input_ids", "token_type_ids", "attention_mask"}
