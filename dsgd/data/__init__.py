@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +16,12 @@ from dsgd.data.images import Images
 from dsgd.data.imbalance import imbalanced_rows, rows_hash
 from dsgd.data.sources import READERS
 from dsgd.data.text import encode
+from dsgd.evaluation import shot_accuracies
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from dsgd.config.schema import Data, Imbalance, Task
+    from dsgd.config.schema import Data, Imbalance, Shots, Task
     from dsgd.evaluation import Predictions
     from dsgd.models.vision import ImagePreprocessor
 
@@ -93,6 +95,7 @@ def load_task(
     imbalance = task.imbalance
     train = pool.take(imbalanced_rows(pool.labels, imbalance.kind.value, imbalance.factor, subset_seed))
     loaded = TaskData(train, evaluation, classes, len(pool), dropped)
+    loaded = dataclasses.replace(loaded, score=_shot_scores(task.shots, loaded.class_counts))
     _refuse_empty_classes(loaded, imbalance)
     if bootstrap_seed is None:
         return loaded
@@ -101,9 +104,7 @@ def load_task(
     return loaded.replace(train=resampled, evaluation=loaded.evaluation)
 
 
-def _texts(
-    task: Task, data: Data, tokenizer: PreTrainedTokenizerBase
-) -> tuple[Examples, Examples, list[str], int]:
+def _texts(task: Task, data: Data, tokenizer: PreTrainedTokenizerBase) -> tuple[Examples, Examples, list[str], int]:
     if task.name not in READERS:
         raise ValueError(f"task.name = {task.name}: give one of {', '.join(READERS)}")
     corpus = READERS[task.name](task, data)
@@ -116,6 +117,13 @@ def _images(task: Task, data: Data, preprocessor: ImagePreprocessor) -> tuple[Ex
     everything = np.arange(len(corpus.labels))
     images = Images(corpus.labels, everything, everything, corpus.pixels, task.augmentation.value == "crop_flip")
     return images.take(corpus.train), images.take(corpus.evaluation), corpus.classes, 0
+
+
+def _shot_scores(shots: Shots, class_counts: list[int]) -> Callable[[Predictions], dict[str, Any]]:
+    """By the counts of the whole training subset, whatever a resample or ``debug`` leaves of it."""
+    if shots.many is None or shots.few is None:
+        return no_scores
+    return partial(shot_accuracies, class_counts=class_counts, many=shots.many, few=shots.few)
 
 
 def bootstrap_rows(count: int, seed: int) -> np.ndarray:

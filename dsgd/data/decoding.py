@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
+from dsgd.data.cache import cached
 from dsgd.data.images import Pixels
 from dsgd.models.sources import SourceError
 
@@ -36,19 +36,16 @@ def decoded(images: Sequence[Encoded], size: int) -> Pixels:
     Raises:
         SourceError: a file is no image; the message names it.
     """
-    file = cache_folder() / "images" / f"{_digest(images, size)}.npy"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{file}.lock"):  # runs that start together decode once
-        if not file.is_file():
-            _decode(images, size, file)
+    return cached(f"images-{_digest(images, size)}.npy", lambda: _decode(images, size), _save, _load)
+
+
+def _save(pixels: Pixels, file: Path) -> None:
+    np.save(file, pixels)
+
+
+def _load(file: Path) -> Pixels:
     pixels: Pixels = np.load(file, mmap_mode="r")
     return pixels
-
-
-def cache_folder() -> Path:
-    """``DSGD_CACHE``, or ``dsgd`` in the user's cache folder."""
-    usual = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "dsgd"
-    return Path(os.environ.get("DSGD_CACHE", usual)).expanduser()
 
 
 def _digest(images: Sequence[Encoded], size: int) -> str:
@@ -60,25 +57,21 @@ def _digest(images: Sequence[Encoded], size: int) -> str:
     return digest.hexdigest()[:32]
 
 
-def _decode(images: Sequence[Encoded], size: int, file: Path) -> None:
+def _decode(images: Sequence[Encoded], size: int) -> Pixels:
     shapes, modes = zip(*map(_header, images), strict=True)
     width, height = shapes[0]
     keeps = len(set(shapes)) == 1 and width == height <= KEPT_SIDE
     side, mode = (width if keeps else size), ("L" if set(modes) == {"L"} else "RGB")
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
-    array = np.lib.format.open_memmap(
-        beside, mode="w+", dtype=np.uint8, shape=(len(images), side, side, 1 if mode == "L" else 3)
-    )
+    pixels = np.empty((len(images), side, side, 1 if mode == "L" else 3), dtype=np.uint8)
 
     def fill(position: int) -> None:
         with _opened(images[position]) as image:
             fitted = ImageOps.fit(image.convert(mode), (side, side), Image.Resampling.BICUBIC)
-            array[position] = np.asarray(fitted).reshape(array.shape[1:])
+        pixels[position] = np.asarray(fitted).reshape(pixels.shape[1:])
 
     with ThreadPoolExecutor() as pool:  # Pillow decodes outside the interpreter's lock
         list(pool.map(fill, range(len(images))))
-    array.flush()
-    beside.replace(file)
+    return pixels
 
 
 def _header(image: Encoded) -> tuple[tuple[int, int], str]:
@@ -87,9 +80,12 @@ def _header(image: Encoded) -> tuple[tuple[int, int], str]:
         return opened.size, opened.mode
 
 
-def _opened(image: Encoded) -> Image.Image:
+@contextmanager
+def _opened(image: Encoded) -> Iterator[Image.Image]:
+    """Pillow's view of a file, which is decoded no sooner than its pixels are asked for."""
     try:
-        return Image.open(BytesIO(image) if isinstance(image, bytes) else image)
-    except UnidentifiedImageError as error:
+        with Image.open(BytesIO(image) if isinstance(image, bytes) else image) as opened:
+            yield opened
+    except OSError as error:  # no image, or half of one
         name = image if isinstance(image, Path) else "an image of the data set"
-        raise SourceError(f"{name} is no image that Pillow reads; remove or repair it") from error
+        raise SourceError(f"{name} cannot be read as an image; remove or repair it ({error})") from error
