@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,6 +139,25 @@ def metrics(predictions: Predictions, multiple_choice: bool = False) -> dict[str
     if multiple_choice:
         scores["median_margin"] = float("nan") if scores["nonfinite"] else _median_margin(predictions)
     return scores
+
+
+def shot_accuracies(predictions: Predictions, class_counts: Sequence[int], many: int, few: int) -> dict[str, float]:
+    """Accuracy apart on classes with many, with a medium number of, and with few training examples.
+
+    Args:
+        predictions: the whole evaluation set.
+        class_counts: training examples of each of the K classes.
+        many: a class with more than this many has many.
+        few: a class with fewer than this has few.
+
+    Returns:
+        ``accuracy_many``, ``accuracy_medium`` and ``accuracy_few`` in [0, 1]; those of groups without examples are
+        left out.
+    """
+    counts = np.asarray(class_counts)[predictions.labels]  # of each example's class
+    groups = {"many": counts > many, "medium": (counts >= few) & (counts <= many), "few": counts < few}
+    is_correct = predictions.predictions == predictions.labels
+    return {f"accuracy_{name}": float(is_correct[group].mean()) for name, group in groups.items() if group.any()}
 
 
 def status(predictions: Predictions, thresholds: Evaluation, multiple_choice: bool = False) -> Status:

@@ -24,6 +24,7 @@ from dsgd.diagnostics import make_observer
 from dsgd.environment import describe_environment, make_accelerator
 from dsgd.evaluation import Predictions
 from dsgd.methods import build
+from dsgd.methods.averaging.batch_norm import estimate_statistics, has_batch_norm
 from dsgd.methods.contracts import Adapter, Averaging, Gradient, Statistics, Step, Transform, Window
 from dsgd.models import Classifier, build_model, load_preprocessor, require_fp32
 from dsgd.objective import ScaledObjective
@@ -95,6 +96,7 @@ class Training:
             "class_counts": self.data.class_counts,
             "adapter_seed": self.seeds.initialization,
             "noise_seed": self.seeds.dropout + accelerator.process_index,
+            "refresh": self._refresh_batch_norm,
         }
         self.parts = {slot: build(slot, getattr(config, slot), **context) for slot in SLOTS}
 
@@ -188,6 +190,13 @@ class Training:
             row = self._scored(predictions)
             found |= {f"accuracy_{name}": row["accuracy"], f"status_{name}": row["status"]}
         return found
+
+    def _refresh_batch_norm(self, model: nn.Module) -> None:
+        """Every process looks at the whole training split, so that all find the same statistics."""
+        if has_batch_norm(model):
+            split, size = self.data.train, self.config.runtime.eval_batch_size
+            batches = (split.batch(rows).to(self.accelerator.device) for rows in evaluation_batches(split, size))
+            estimate_statistics(model, batches)
 
     def _scored(self, predictions: Predictions) -> dict[str, Any]:
         """What every task is measured by, and what this one adds."""

@@ -42,6 +42,7 @@ ASIDE = (
     "task.recipe",
     "task.shots",  # applied to predictions
     "task.package",
+    "task.path",
     "task.train_examples",  # facts for estimates of cost
     "task.evaluation_examples",
     "task.classes",

@@ -41,9 +41,9 @@ class ModelRecipe:
 
 @dataclass
 class Scratch:
-    """A vision transformer without pretrained weights, for small images and trials."""
+    """A vision transformer without pretrained weights, for small images and trials; only where it has a patch size."""
 
-    patch_size: int = at_least(2, 1)  # pixels a side; must divide model.image_size
+    patch_size: int | None = at_least(None, 1)  # pixels a side; must divide model.image_size
     width: int = at_least(64, 1)
     depth: int = at_least(4, 1)  # transformer blocks
     heads: int = at_least(4, 1)  # must divide the width
@@ -61,8 +61,8 @@ class Model:
     hub_id: str | None = None
     revision: str | None = None
     sha256: str | None = None  # of model.safetensors; checked where given
-    scratch: Scratch | None = None  # no checkpoint: trained from scratch
-    blocks: int | None = at_least(None, 0)  # transformer blocks of the checkpoint, to refuse more than there are
+    scratch: Scratch = field(default_factory=Scratch)  # no checkpoint: trained from scratch
+    blocks: int | None = at_least(None, 0)  # transformer blocks, to refuse more than there are; 0 in convolutional nets
     max_length: int | None = at_least(None, 1)  # tokens that the checkpoint takes; the same
     parameters: int | None = at_least(None, 1)  # of the checkpoint, its head left out; for estimates of cost
     embeddings: int | None = at_least(None, 0)  # of them in lookup tables; the same
@@ -134,6 +134,9 @@ class Task:
     subset: str | None = None  # the hub's name of one configuration of that data set
     revision: str | None = None  # of the hub's repository; a mirror has one
     evaluation_split: str = "validation"
+    path: str | None = None  # data of one's own: an image folder
+    evaluation_share: float = ranged(0.2, lambda value: 0 < value < 1, "a number in (0, 1)")  # where no split is given
+    split_seed: int = at_least(0, 0)  # of that share
     form: TaskForm = TaskForm.single
     max_length: int = at_least(128, 4)  # tokens
     augmentation: Augmentation = Augmentation.none

@@ -67,10 +67,11 @@ def assemble(overrides: Iterable[str]) -> DictConfig:
     if any(frame[node] != compose(own[node])[node] for node in NODES):
         return _without_hydra(compose(overrides))
     assembled = frame.copy()
+    chosen = {node: tuple(text for text in overrides if _key(text) == node) for node in NODES}
+    chosen["model"] = chosen["model"] or chosen["task"]  # a task may bring its own model
     for node in NODES:
-        chosen = tuple(text for text in overrides if _key(text) == node)
-        if chosen:
-            assembled[node] = compose(chosen + own[node])[node]
+        if chosen[node]:
+            assembled[node] = compose(chosen[node] + own[node])[node]
     return assembled
 
 

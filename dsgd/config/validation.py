@@ -16,11 +16,15 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
+from dsgd.config import tree
 from dsgd.config.fields import Allowed
 from dsgd.config.parts import EMA, LNSR, SWA, AdaLoRA, Focal, Full, LNSRReading, Loss, ReinitTop, Spikes
-from dsgd.config.schema import Config, ImbalanceKind
+from dsgd.config.schema import Config, ImbalanceKind, Modality
 
 
 class ConfigErrors(ValueError):  # noqa: N818 - it holds all of them
@@ -158,12 +162,86 @@ def _blocks_are_there(config: Config) -> list[str]:
     there, found = config.model.layers or config.model.blocks, []
     if there is None:
         return []
-    reason = f"the model has {there} transformer block{'s' if there > 1 else ''} as configured"
+    reason = f"the model has {there} transformer block{'' if there == 1 else 's'} as configured"
     if isinstance(config.initialization, ReinitTop) and config.initialization.blocks > there:
         found.append(describe("initialization.blocks", config.initialization.blocks, reason))
     if isinstance(config.regularizer, LNSR) and config.regularizer.reading is LNSRReading.blocks:
         weights = config.regularizer.weights
         found += [describe("regularizer.weights", weights, reason)] if len(weights) > there else []
+    return found
+
+
+def _convolutional_nets_have_no_blocks(config: Config) -> list[str]:
+    """Besides the parts that count blocks: what grows with depth, sits in blocks, or is measured there."""
+    if config.model.blocks != 0:
+        return []
+    reason = f"model={config.model.name} is convolutional and has no transformer blocks; give"
+    asked = {
+        "trainer.layer_decay": (config.trainer.layer_decay, 1.0),
+        "adapter": (config.adapter.name, "full"),
+        "diagnostics": (config.diagnostics.name, "none"),
+    }
+    return [describe(key, value, f"{reason} {plain}") for key, (value, plain) in asked.items() if value != plain]
+
+
+def _images_have_one_layer_above_the_blocks(config: Config) -> list[str]:
+    regularizer = config.regularizer
+    if config.model.modality is not Modality.image or not isinstance(regularizer, LNSR):
+        return []
+    if regularizer.reading is LNSRReading.blocks or len(regularizer.weights) == 1:
+        return []
+    reason = f"reading=head has one layer in model={config.model.name}; give one weight, or reading=blocks"
+    return [describe("regularizer.weights", regularizer.weights, reason)]
+
+
+def _model_and_task_have_one_modality(config: Config) -> list[str]:
+    model, task = config.model, config.task
+    if model.modality is task.modality:
+        return []
+    fitting = ", ".join(_models_of(task.modality))
+    reason = (
+        f"reads {model.modality.value}s, and task={task.name} is of {task.modality.value}s; choose one of {fitting}"
+    )
+    return [describe("model", model.name, reason)]
+
+
+def _models_of(modality: Modality) -> list[str]:
+    """The options of the group ``model`` that read it; a file that builds on another states what differs alone."""
+    paths = sorted((tree.CONF / "model").glob("*.yaml"))
+    files: dict[str, Any] = {path.stem: OmegaConf.to_container(OmegaConf.load(path)) for path in paths}
+
+    def own_or_inherited(name: str) -> str:
+        parents = [default for default in files[name].get("defaults", []) if default in files]
+        inherited = own_or_inherited(parents[0]) if parents else Modality.text.value
+        return str(files[name].get("modality", inherited))
+
+    return [name for name in files if own_or_inherited(name) == modality.value]
+
+
+def _an_image_folder_is_there(config: Config) -> list[str]:
+    task = config.task
+    if task.name != "image_folder":
+        return []
+    wanted = "give a folder with train/<class>/<image> in it"
+    if task.path is None:
+        return [describe("task.path", "null", wanted)]
+    root = Path(task.path).expanduser()
+    if not root.is_dir():
+        return [describe("task.path", task.path, f"no such folder; {wanted}")]
+    return [] if (root / "train").is_dir() else [describe("task.path", task.path, f"has no folder train; {wanted}")]
+
+
+def _patches_tile_the_image(config: Config) -> list[str]:
+    """Of a model from scratch; a checkpoint's patches are known when it is loaded."""
+    model, found = config.model, []
+    patch, heads = model.scratch.patch_size, model.scratch.heads
+    if patch is None:
+        return []
+    if (model.image_size or patch) % patch:
+        wanted = f"give a multiple of model.scratch.patch_size = {patch}"
+        found.append(describe("model.image_size", model.image_size, wanted))
+    if model.scratch.width % heads:
+        found.append(describe("model.scratch.width", model.scratch.width, f"give a multiple of heads = {heads}"))
     return found
 
 
@@ -261,11 +339,16 @@ def _observers_are_known(config: Config) -> list[str]:
 
 #: Each rule returns its problems as lines.
 RULES: tuple[Callable[[Config], list[str]], ...] = (
+    _model_and_task_have_one_modality,
     _model_is_deep_and_long_enough,
     _window_rules_see_the_whole_window,
     _lists_hold_what_their_parts_read,
     _alpha_is_given_once,
     _blocks_are_there,
+    _convolutional_nets_have_no_blocks,
+    _images_have_one_layer_above_the_blocks,
+    _patches_tile_the_image,
+    _an_image_folder_is_there,
     _fresh_blocks_train,
     _adalora_has_ranks_to_cut_and_time_for_it,
     _averages_keep_adalora_s_budget,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +17,12 @@ from dsgd.data.images import Images
 from dsgd.data.imbalance import imbalanced_rows, rows_hash
 from dsgd.data.sources import READERS
 from dsgd.data.text import encode
+from dsgd.evaluation import shot_accuracies
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from dsgd.config.schema import Data, Imbalance, Task
+    from dsgd.config.schema import Data, Imbalance, Shots, Task
     from dsgd.models.vision import ImagePreprocessor
 
 __all__ = ["Examples", "TaskData", "load_task"]
@@ -87,6 +89,8 @@ def load_task(
     whole, imbalance = read(task, data, preprocessor), task.imbalance
     rows = imbalanced_rows(whole.train.labels, imbalance.kind.value, imbalance.factor, subset_seed)
     loaded = whole.replace(train=whole.train.take(rows), evaluation=whole.evaluation)
+    if task.modality is Modality.image:
+        loaded = dataclasses.replace(loaded, score=_shot_scores(task.shots, loaded.class_counts))
     _refuse_empty_classes(loaded, imbalance)
     if bootstrap_seed is None:
         return loaded
@@ -122,6 +126,13 @@ def _images(task: Task, data: Data, preprocessor: ImagePreprocessor) -> TaskData
         pool_size=len(corpus.train),
         dropped=0,
     )
+
+
+def _shot_scores(shots: Shots, class_counts: list[int]) -> Score:
+    """By the counts of the whole training subset, whatever a resample or ``debug`` leaves of it."""
+    if shots.many is None or shots.few is None:
+        return no_scores
+    return partial(shot_accuracies, class_counts=class_counts, many=shots.many, few=shots.few)
 
 
 def bootstrap_rows(count: int, seed: int) -> np.ndarray:

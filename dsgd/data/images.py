@@ -52,7 +52,7 @@ class Images:
 
 
 def cropped_and_flipped(images: Pixels, generator: np.random.Generator) -> Pixels:
-    """Each image padded with black by an eighth of its side, cut back at a random place, and mirrored by one chance in two.
+    """Each image padded with black by an eighth of its side, cut back at a random place, and mirrored or not.
 
     The usual augmentation of CIFAR (4 pixels of 32). An image draws three numbers, so that a window's images are
     changed alike however it is divided into micro-batches.
@@ -68,4 +68,5 @@ def cropped_and_flipped(images: Pixels, generator: np.random.Generator) -> Pixel
     top, left = (draws[:, :2] * (2 * down + 1, 2 * right + 1)).astype(np.int64).T
     columns = np.where(draws[:, 2:] < 0.5, np.arange(width)[::-1], np.arange(width))  # (b, w)
     rows = top[:, None] + np.arange(height)
-    return padded[np.arange(count)[:, None, None], rows[:, :, None], (left[:, None] + columns)[:, None, :]]
+    cropped: Pixels = padded[np.arange(count)[:, None, None], rows[:, :, None], (left[:, None] + columns)[:, None, :]]
+    return cropped

@@ -1,4 +1,4 @@
-"""Image classifiers of timm with a fresh head: pretrained vision transformers and convolutional nets, or from scratch."""
+"""Image classifiers of timm with a fresh head: vision transformers and convolutional nets, pretrained or not."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ class VisionClassifier(Classifier):
 
     def __init__(self, network: Any, preprocessor: ImagePreprocessor) -> None:
         traits = network.pretrained_cfg
-        architecture = Architecture(embeddings=traits["first_conv"], blocks="blocks", head=traits["classifier"], dropouts=())
+        architecture = Architecture(
+            embeddings=traits["first_conv"], blocks="blocks", head=traits["classifier"], dropouts=()
+        )
         super().__init__(network, architecture)
         self.normalize = Normalize(preprocessor)
 
@@ -95,8 +97,7 @@ class VisionClassifier(Classifier):
         """Patches, positions and class token; a convolutional net's first convolution."""
         if not self.is_transformer:
             return super().embeddings
-        added = {name: getattr(self.network, name, None) for name in _ADDED_TO_PATCHES}
-        return _Embeddings(self.network.patch_embed, {name: value for name, value in added.items() if value is not None})
+        return _Embeddings(self.network)
 
     @property
     def blocks(self) -> nn.ModuleList:
@@ -122,11 +123,11 @@ class VisionClassifier(Classifier):
 class _Embeddings(nn.Module):
     """A view of the modules and bare parameters below a transformer's blocks."""
 
-    def __init__(self, patches: nn.Module, added: dict[str, nn.Parameter]) -> None:
+    def __init__(self, network: Any) -> None:
         super().__init__()
-        self.patches = patches
-        for name, parameter in added.items():
-            self.register_parameter(name, parameter)
+        self.patches = network.patch_embed
+        for name in _ADDED_TO_PATCHES:
+            self.register_parameter(name, getattr(network, name, None))
 
 
 def build_vision_model(model: Model, num_classes: int, seed: int) -> VisionClassifier:
@@ -176,8 +177,8 @@ class _Checkpoint:
 
 
 def _checkpoint(model: Model, find: Callable[[Model], ModelSource]) -> _Checkpoint:
-    if model.scratch is not None:
-        shape = model.scratch
+    shape = model.scratch
+    if shape.patch_size is not None:
         arguments = {
             "patch_size": shape.patch_size, "embed_dim": shape.width, "depth": shape.depth, "num_heads": shape.heads,
             "in_chans": shape.channels,
@@ -187,7 +188,9 @@ def _checkpoint(model: Model, find: Callable[[Model], ModelSource]) -> _Checkpoi
     settings = json.loads(_file(source, "config.json").read_text(encoding="utf-8"))
     architecture = settings.get("architecture")
     if not isinstance(architecture, str) or not is_model(architecture):
-        raise SourceError(f"{source.location}: config.json names no architecture of timm, so no image model: {architecture}")
+        raise SourceError(
+            f"{source.location}: config.json names no architecture of timm, so no image model: {architecture}"
+        )
     return _Checkpoint(architecture, settings.get("model_args", {}), settings.get("pretrained_cfg", settings), source)
 
 
@@ -231,7 +234,9 @@ def _create(model: Model, checkpoint: _Checkpoint, preprocessor: ImagePreprocess
         arguments["img_size"] = preprocessor.size
     if model.dropout is not None:
         arguments["drop_rate"] = model.dropout
-    network = _load(checkpoint, arguments) if checkpoint.source else timm.create_model(checkpoint.architecture, **arguments)
+    network = (
+        _load(checkpoint, arguments) if checkpoint.source else timm.create_model(checkpoint.architecture, **arguments)
+    )
     _require_whole_patches(network, preprocessor.size)
     if model.dropout is not None:
         for module in network.modules():

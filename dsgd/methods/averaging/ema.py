@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dsgd.methods.averaging.swap import at_least_fp32, averageable, standing_in
+from dsgd.methods.averaging.swap import Refresh, at_least_fp32, averageable, nothing, standing_in
 from dsgd.methods.contracts import Step
 
 
@@ -17,8 +17,9 @@ class EMA:
     before step 1 have no part in it, however few steps there are.
     """
 
-    def __init__(self, decay: float) -> None:
+    def __init__(self, decay: float, refresh: Refresh = nothing) -> None:
         self.decay = decay
+        self.refresh = refresh
         self.average: dict[str, Tensor] = {}  # on the model's device
 
     @torch.no_grad()
@@ -32,7 +33,7 @@ class EMA:
 
     def result(self, model: nn.Module) -> AbstractContextManager[nn.Module]:
         """The average so far."""
-        return standing_in(model, self.average)
+        return standing_in(model, self.average, self.refresh)
 
     def summary(self) -> dict[str, int]:
         """Nothing to say."""

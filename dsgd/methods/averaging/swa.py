@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from dsgd.methods.averaging.swap import at_least_fp32, averageable, standing_in
+from dsgd.methods.averaging.swap import Refresh, at_least_fp32, averageable, nothing, standing_in
 from dsgd.methods.contracts import Step
 
 
@@ -13,13 +13,13 @@ class SWA:
     """Average the last k checkpoints for each k of ``last``; the first k is the run's result, all are its variants.
 
     Source: DSGD paper, section 5.1; cf. Izmailov et al. 2018, arXiv:1803.05407, who hold the learning rate up for it.
-    Here it falls to 0, so that the last checkpoints lie close together. Normalisation statistics are not estimated
-    anew: the supported models have no BatchNorm.
+    Here it falls to 0, so that the last checkpoints lie close together. ``refresh`` estimates
+    BatchNorm's statistics anew.
     """
 
-    def __init__(self, checkpoints: int, last: list[int], total_steps: int) -> None:
+    def __init__(self, checkpoints: int, last: list[int], total_steps: int, refresh: Refresh = nothing) -> None:
         steps = checkpoint_steps(checkpoints, total_steps)
-        self.last = list(last)
+        self.last, self.refresh = list(last), refresh
         #: k → the steps whose weights are averaged: fewer than k where there are fewer checkpoints.
         self.steps = {k: steps[-k:] for k in self.last}
         self.means: dict[int, dict[str, Tensor]] = {k: {} for k in self.last}  # running, on the CPU
@@ -32,11 +32,11 @@ class SWA:
 
     def result(self, model: nn.Module) -> AbstractContextManager[nn.Module]:
         """The mean for the first k."""
-        return standing_in(model, self.means[self.last[0]])
+        return standing_in(model, self.means[self.last[0]], self.refresh)
 
     def variants(self, model: nn.Module) -> dict[str, AbstractContextManager[nn.Module]]:
         """``swa<k>`` for every k, the first too, so that its name says what the run's accuracy is of."""
-        return {f"swa{k}": standing_in(model, mean) for k, mean in self.means.items()}
+        return {f"swa{k}": standing_in(model, mean, self.refresh) for k, mean in self.means.items()}
 
     def summary(self) -> dict[str, int]:
         """How many checkpoints each mean is of, for the run's metrics."""

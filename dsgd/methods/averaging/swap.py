@@ -1,6 +1,6 @@
 """Averaged weights in the trained ones' place, for the parts of this slot."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -16,15 +16,24 @@ def averageable(model: nn.Module) -> dict[str, Tensor]:
     return trained | {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
 
 
+#: Adapts what a model keeps beside its weights, BatchNorm's statistics, to weights that have just been put in place.
+Refresh = Callable[[nn.Module], None]
+
+
+def nothing(_model: nn.Module) -> None:
+    """Refresh nothing."""
+
+
 @contextmanager
 @torch.no_grad()
-def standing_in(model: nn.Module, average: dict[str, Tensor]) -> Iterator[nn.Module]:
+def standing_in(model: nn.Module, average: dict[str, Tensor], refresh: Refresh = nothing) -> Iterator[nn.Module]:
     """``model`` with ``average`` (name → tensor) for its own weights, which return bit for bit on exit."""
     own = averageable(model)
     trained = {name: own[name].clone() for name in average}
     for name, tensor in average.items():
         own[name].copy_(tensor)
     try:
+        refresh(model)
         yield model
     finally:
         for name, tensor in trained.items():
