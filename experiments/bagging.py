@@ -1,0 +1,75 @@
+"""Ensembles as rows of a table: drawn from an experiment's finished runs, computed from their stored predictions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from dsgd.config.schema import Evaluation
+from dsgd.ensembles import as_predictions, majority_vote, sample_ensembles
+from dsgd.evaluation import Predictions, status
+from experiments.cells import Cell, Column, Record, Row, finished, groups_of, mixture_of, states_of
+from experiments.printed import AVERAGE, Place, Printed
+
+#: Of which presets the paper reports ensembles, and of how many members.
+SIZES = {"fft": (3, 5, 7, 9), "dsgd": (9,)}
+
+
+def ensemble_rows(frame: pd.DataFrame, columns: Sequence[Column], printed: Mapping[Place, Printed]) -> list[Row]:
+    """A row for each size that the planned runs suffice for.
+
+    As many ensembles as runs are planned are drawn from the pool of finished runs, without replacement inside
+    (METHODS 9); they share members, so that their spread is narrower than that of independent ones.
+    """
+    rows = []
+    for (model, label), tasks in groups_of(frame).items():
+        runs = next(iter(tasks.values()))
+        pools = {task: pool_of(runs) for task, runs in tasks.items()}
+        for size in SIZES.get(str(runs[0]["preset"]), ()):
+            if size > len(runs):
+                continue
+            cells = tuple(
+                _cell(tasks[column.task], pools[column.task], size, printed.get(Place(model, label, size, *column)))
+                if column.task in tasks
+                else None
+                for column in columns
+            )
+            average = printed.get(Place(model, label, size, AVERAGE))
+            rows.append(Row(model, label, cells, "", size, average))
+    return rows
+
+
+def pool_of(runs: Sequence[Record]) -> list[Predictions]:
+    """The stored predictions of the runs that finished."""
+    return [Predictions.load(run["folder"] / "predictions.parquet") for run in finished(runs)]
+
+
+def _cell(runs: Sequence[Record], pool: Sequence[Predictions], size: int, printed: Printed | None) -> Cell:
+    done = finished(runs)
+    drawn = votes(pool, size, len(runs))
+    return Cell(
+        planned=len(runs),
+        accuracies=tuple(100 * accuracy(ensemble) for ensemble in drawn),
+        statuses=tuple(status(ensemble, Evaluation(**done[0]["thresholds"])) for ensemble in drawn),
+        pool=len(pool),
+        mixed=mixture_of(done),
+        printed=printed,
+        **states_of(runs),
+    )
+
+
+def votes(pool: Sequence[Predictions], size: int, draws: int) -> list[Predictions]:
+    """``draws`` ensembles, fewer where the pool does not hold as many; none where it is smaller than ``size``."""
+    draws = min(draws, math.comb(len(pool), size))
+    if draws == 0:
+        return []
+    drawn = sample_ensembles(pool, size, draws, seed=0).members
+    return [as_predictions(majority_vote([pool[member] for member in members]), pool[0]) for members in drawn]
+
+
+def accuracy(predictions: Predictions) -> float:
+    """Share of right predictions, in [0, 1]."""
+    return float(np.mean(predictions.predictions == predictions.labels))
