@@ -5,14 +5,18 @@ Rows and columns of every table and figure come from here, and from nothing but 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from dsgd.config.compose import Command, Run, expand
 from dsgd.runs import DIAGNOSTIC_FILES, RunFolder, scan
 from dsgd.summary import metrics_under
+from experiments.grid import PlannedRun, grid
+
+#: What a row has of the plan, whatever became of the run.
+PLANNED = ("id", "cell_id", "model", "task", "method", "preset", "seed", "variants")
 
 #: What can change a run's numbers without being part of its identity; a cell that mixes them says so.
 SURROUNDINGS = ("precision", "threads", "device", "torch", "transformers", "numpy")
@@ -36,26 +40,20 @@ def collect(experiment: str, results: Path, overrides: tuple[str, ...] = ()) -> 
     Raises:
         ConfigErrors: there is no such experiment, or an override is wrong.
     """
-    runs = expand(Command((f"experiment={experiment}", *overrides), multirun=True, only_shows=False))
+    return gather(grid(experiment, overrides), results)
+
+
+def gather(runs: Sequence[PlannedRun], results: Path) -> pd.DataFrame:
+    """The same for runs that are known already."""
     folders = {folder.path.name.rpartition("-")[2]: folder for folder in scan(results)}
     return pd.DataFrame([{**_plan(run), **_outcome(run, folders.get(run.id))} for run in runs])
 
 
-def _plan(run: Run) -> dict[str, Any]:
-    config = run.config
-    return {
-        "id": run.id,
-        "cell_id": run.cell_id,
-        "model": config.model.name,
-        "task": config.task.name,
-        "method": run.label,
-        "preset": config.method.name,
-        "seed": config.seed,
-        "variants": tuple(f"swa{k}" for k in getattr(config.averaging, "last", ())),
-    }
+def _plan(run: PlannedRun) -> dict[str, Any]:
+    return {name: getattr(run, name) for name in PLANNED}
 
 
-def _outcome(run: Run, folder: RunFolder | None) -> dict[str, Any]:
+def _outcome(run: PlannedRun, folder: RunFolder | None) -> dict[str, Any]:
     """State and numbers of one run; a name in the plan is not overwritten by what an older run was called."""
     if folder is None:
         return {"state": "missing", "reason": "", "folder": None}
@@ -63,10 +61,10 @@ def _outcome(run: Run, folder: RunFolder | None) -> dict[str, Any]:
     found = {"state": state, "reason": folder.reason if state == "failed" else "", "folder": folder.path}
     if state != "finished":
         return found
-    lacking = DIAGNOSTIC_FILES.get(run.config.diagnostics.name)
+    lacking = DIAGNOSTIC_FILES.get(run.diagnostics)
     if lacking and not (folder.path / lacking).exists():
         return {**found, "state": "missing", "reason": f"trained without {lacking}"}
-    return {**metrics_under(run.config.evaluation, folder), **_versions(folder), **_plan(run), **found}
+    return {**metrics_under(run.evaluation, folder), **_versions(folder), **_plan(run), **found}
 
 
 def _versions(folder: RunFolder) -> dict[str, str]:

@@ -36,8 +36,8 @@ def main(name: str, draw: Callable[[str, pd.DataFrame], Table], arguments: Seque
         return 2
     table = draw(_file_name(name, options.experiment, overrides), frame)
     table = replace(table, notes=[*table.notes, f"Command: `{_command(name, options)}`"])
-    print(to_markdown(table), end="")
     paths = write(table, options.out or options.results_dir)
+    print(to_markdown(table), end="")
     print(f"\nwritten: {', '.join(str(path) for path in paths)}")
     return 0
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
+from experiments.audit import row_averages
 from experiments.cells import Cell, Column, Row, columns_of, rows_of
 from experiments.names import ensemble_title, method_title, model_title, task_title, variant_title
 from experiments.printed import Place, Printed
@@ -23,9 +24,6 @@ LEGEND = (
 
 DASH = "—"
 
-#: Of the paper's cells and of its averages, together: more than 0.005 each, as some are cut off and not rounded.
-ROUNDING = 0.015
-
 
 def comparison(
     name: str,
@@ -38,7 +36,7 @@ def comparison(
 
     Args:
         name: of the files.
-        caption: in one sentence.
+        caption: which table of the paper, a full stop, and what it shows.
         frame: what ``collect`` returns; its models, methods and tasks are the rows and columns.
         printed: the paper's values; a row gets one only if its method is the paper's, unchanged.
         more_rows: what is derived from the same runs, such as ensembles.
@@ -51,7 +49,7 @@ def comparison(
         caption=caption,
         head=["Model", "Method", *(column_title(column) for column in columns), "ACC", "STD"],
         groups=[_group(group) for group in groups],
-        notes=[*LEGEND, *_notes(rows, columns, frame)],
+        notes=[*LEGEND, *_notes(rows, columns, frame, caption.split(".")[0])],
         records=[record for row in rows for record in _records(row, columns)],
     )
 
@@ -146,9 +144,8 @@ def _signed(value: float) -> str:
 # --- what must be said below ----------------------------------------------------------------------------------------
 
 
-def _notes(rows: Sequence[Row], columns: Sequence[Column], frame: pd.DataFrame) -> list[str]:
-    found = [*_readings(rows), *_mixtures(rows, columns), *_failures(frame), *_contradictions(rows)]
-    return list(dict.fromkeys(found))
+def _notes(rows: Sequence[Row], columns: Sequence[Column], frame: pd.DataFrame, place: str) -> list[str]:
+    return [*_readings(rows), *_mixtures(rows, columns), *_failures(frame), *_contradictions(rows, place)]
 
 
 def _readings(rows: Sequence[Row]) -> Iterator[str]:
@@ -182,19 +179,13 @@ def _failures(frame: pd.DataFrame) -> Iterator[str]:
         yield f"{state.capitalize()}: {what}: {reason}."
 
 
-def _contradictions(rows: Sequence[Row]) -> Iterator[str]:
-    """The paper's averages that do not follow from the paper's cells, further than rounding goes."""
-    for row in rows:
-        printed = [cell.printed for cell in row.cells if cell is not None and cell.printed]
-        if row.printed_average is None or len(printed) < len(row.cells):
-            continue
-        follows = Printed(*(sum(values) / len(printed) for values in zip(*printed, strict=True)))
-        if max(abs(a - b) for a, b in zip(follows, row.printed_average, strict=True)) > ROUNDING:
-            method = ensemble_title(row.label, row.size) if row.size > 1 else method_title(row.label)
-            yield (
-                f"The paper prints {row.printed_average} as the average of {method}, {model_title(row.model)}; from "
-                f"its own cells follows {follows}."
-            )
+def _contradictions(rows: Sequence[Row], place: str) -> Iterator[str]:
+    """The averages that the paper prints and that do not follow from its own cells, where they are shown at all."""
+    if not any(row.printed_average for row in rows):
+        return
+    for finding in row_averages():
+        if finding.place == place and finding.verdict != "consistent":
+            yield f"The paper prints an average of {finding.printed}; from its own cells follows {finding.follows}."
 
 
 # --- what a program reads -------------------------------------------------------------------------------------------

@@ -101,9 +101,7 @@ def load_task(
     return loaded.replace(train=resampled, evaluation=loaded.evaluation)
 
 
-def _texts(
-    task: Task, data: Data, tokenizer: PreTrainedTokenizerBase
-) -> tuple[Examples, Examples, list[str], int]:
+def _texts(task: Task, data: Data, tokenizer: PreTrainedTokenizerBase) -> tuple[Examples, Examples, list[str], int]:
     if task.name not in READERS:
         raise ValueError(f"task.name = {task.name}: give one of {', '.join(READERS)}")
     corpus = READERS[task.name](task, data)

@@ -76,7 +76,9 @@ class VisionClassifier(Classifier):
 
     def __init__(self, network: Any, preprocessor: ImagePreprocessor) -> None:
         traits = network.pretrained_cfg
-        architecture = Architecture(embeddings=traits["first_conv"], blocks="blocks", head=traits["classifier"], dropouts=())
+        architecture = Architecture(
+            embeddings=traits["first_conv"], blocks="blocks", head=traits["classifier"], dropouts=()
+        )
         super().__init__(network, architecture)
         self.normalize = Normalize(preprocessor)
 
@@ -96,7 +98,9 @@ class VisionClassifier(Classifier):
         if not self.is_transformer:
             return super().embeddings
         added = {name: getattr(self.network, name, None) for name in _ADDED_TO_PATCHES}
-        return _Embeddings(self.network.patch_embed, {name: value for name, value in added.items() if value is not None})
+        return _Embeddings(
+            self.network.patch_embed, {name: value for name, value in added.items() if value is not None}
+        )
 
     @property
     def blocks(self) -> nn.ModuleList:
@@ -187,7 +191,9 @@ def _checkpoint(model: Model, find: Callable[[Model], ModelSource]) -> _Checkpoi
     settings = json.loads(_file(source, "config.json").read_text(encoding="utf-8"))
     architecture = settings.get("architecture")
     if not isinstance(architecture, str) or not is_model(architecture):
-        raise SourceError(f"{source.location}: config.json names no architecture of timm, so no image model: {architecture}")
+        raise SourceError(
+            f"{source.location}: config.json names no architecture of timm, so no image model: {architecture}"
+        )
     return _Checkpoint(architecture, settings.get("model_args", {}), settings.get("pretrained_cfg", settings), source)
 
 
@@ -231,7 +237,9 @@ def _create(model: Model, checkpoint: _Checkpoint, preprocessor: ImagePreprocess
         arguments["img_size"] = preprocessor.size
     if model.dropout is not None:
         arguments["drop_rate"] = model.dropout
-    network = _load(checkpoint, arguments) if checkpoint.source else timm.create_model(checkpoint.architecture, **arguments)
+    network = (
+        _load(checkpoint, arguments) if checkpoint.source else timm.create_model(checkpoint.architecture, **arguments)
+    )
     _require_whole_patches(network, preprocessor.size)
     if model.dropout is not None:
         for module in network.modules():
