@@ -27,24 +27,22 @@ def ensemble_rows(frame: pd.DataFrame, columns: Sequence[Column], printed: Mappi
     rows = []
     for (model, label), tasks in groups_of(frame).items():
         runs = next(iter(tasks.values()))
-        pools = {task: pool_of(runs) for task, runs in tasks.items()}
-        for size in SIZES.get(str(runs[0]["preset"]), ()):
-            if size > len(runs):
-                continue
+        sizes = [size for size in SIZES.get(str(runs[0]["preset"]), ()) if size <= len(runs)]
+        pools = {task: pool_of(runs) for task, runs in tasks.items()} if sizes else {}
+        for size in sizes:
+            places = [Place(model, label, size, *column) for column in columns]
             cells = tuple(
-                _cell(tasks[column.task], pools[column.task], size, printed.get(Place(model, label, size, *column)))
-                if column.task in tasks
-                else None
-                for column in columns
+                _cell(tasks[place.task], pools[place.task], size, printed.get(place)) if place.task in tasks else None
+                for place in places
             )
-            average = printed.get(Place(model, label, size, AVERAGE))
-            rows.append(Row(model, label, cells, "", size, average))
+            rows.append(Row(model, label, cells, "", size, printed.get(Place(model, label, size, AVERAGE))))
     return rows
 
 
 def pool_of(runs: Sequence[Record]) -> list[Predictions]:
-    """The stored predictions of the runs that finished."""
-    return [Predictions.load(run["folder"] / "predictions.parquet") for run in finished(runs)]
+    """The stored predictions of the runs that finished, and still have them."""
+    paths = [run["folder"] / "predictions.parquet" for run in finished(runs)]
+    return [Predictions.load(path) for path in paths if path.exists()]
 
 
 def _cell(runs: Sequence[Record], pool: Sequence[Predictions], size: int, printed: Printed | None) -> Cell:

@@ -142,11 +142,10 @@ def rows_of(frame: pd.DataFrame, columns: Sequence[Column], printed: Mapping[Pla
         parts = any(column.part for column in columns)
         variants = () if parts else next(iter(tasks.values()))[0]["variants"]
         for variant in variants or ("",):
+            places = [(column, printed.get(Place(model, label, 1, *column))) for column in columns]
             cells = tuple(
-                _cell(tasks[column.task], column, variant, printed.get(Place(model, label, 1, *column)))
-                if column.task in tasks
-                else None
-                for column in columns
+                _cell(tasks[column.task], column, variant, value) if column.task in tasks else None
+                for column, value in places
             )
             rows.append(Row(model, label, cells, variant, 1, printed.get(Place(model, label, 1, AVERAGE))))
     return rows
@@ -164,7 +163,8 @@ def finished(runs: Sequence[Record]) -> list[Record]:
 
 def mixture_of(runs: Sequence[Record]) -> dict[str, list[str]]:
     """Surroundings in which finished runs differ."""
-    return mixed([{str(key): run[key] for key in SURROUNDINGS if key in run} for run in runs], SURROUNDINGS)
+    known = [{key: run[key] for key in SURROUNDINGS if isinstance(run.get(key), str)} for run in runs]
+    return mixed(known, SURROUNDINGS)
 
 
 def _cell(runs: Sequence[Record], column: Column, variant: str, printed: Printed | None) -> Cell:

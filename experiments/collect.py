@@ -35,7 +35,7 @@ def collect(experiment: str, results: Path, overrides: tuple[str, ...] = ()) -> 
         ``seed``, ``variants`` (names of further averages of one training: tuple), ``state`` (finished, failed,
         running, missing), ``reason`` (of a failure, else empty) and ``folder`` (Path; None where there is none).
         Finished rows have the keys of ``metrics.json`` too (accuracies in [0, 1]), the status by the experiment's
-        thresholds, and ``torch``, ``transformers`` and ``numpy`` (versions).
+        thresholds, and as text what may differ between the runs of a cell (``SURROUNDINGS``).
 
     Raises:
         ConfigErrors: there is no such experiment, or an override is wrong.
@@ -64,9 +64,10 @@ def _outcome(run: PlannedRun, folder: RunFolder | None) -> dict[str, Any]:
     lacking = DIAGNOSTIC_FILES.get(run.diagnostics)
     if lacking and not (folder.path / lacking).exists():
         return {**found, "state": "missing", "reason": f"trained without {lacking}"}
-    return {**metrics_under(run.evaluation, folder), **_versions(folder), **_plan(run), **found}
+    metrics = metrics_under(run.evaluation, folder)
+    return {**metrics, **_surroundings(metrics, folder), **_plan(run), **found}
 
 
-def _versions(folder: RunFolder) -> dict[str, str]:
-    packages = (folder.read("environment.json") or {}).get("packages", {})
-    return {name: packages[name] for name in SURROUNDINGS if name in packages}
+def _surroundings(metrics: dict[str, Any], folder: RunFolder) -> dict[str, str]:
+    known = {**(folder.read("environment.json") or {}).get("packages", {}), **metrics}
+    return {name: str(known[name]) for name in SURROUNDINGS if name in known}

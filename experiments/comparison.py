@@ -19,7 +19,7 @@ LEGEND = (
     "are missing (m). — says that there is nothing to compute it from. Best of a model in bold, second underlined; "
     "∗ all runs collapsed.",
     "“paper”: what it prints, then our mean minus its mean and whether its mean lies in (∈) our 95 % bootstrap "
-    "interval over seeds or not (∉); ? where fewer than two runs leave no interval.",
+    "interval over seeds or not (∉); ? where fewer than two runs leave no interval. Of few runs it is too narrow.",
 )
 
 DASH = "—"
