@@ -50,8 +50,8 @@ def _cell(runs: Sequence[Record], pool: Sequence[Predictions], size: int, printe
     drawn = votes(pool, size, len(runs))
     return Cell(
         planned=len(runs),
-        accuracies=tuple(100 * accuracy(ensemble) for ensemble in drawn),
-        statuses=tuple(status(ensemble, Evaluation(**done[0]["thresholds"])) for ensemble in drawn),
+        accuracies=tuple(accuracy(ensemble) for ensemble in drawn),
+        statuses=tuple(status(ensemble, thresholds_of(done[0])) for ensemble in drawn),
         pool=len(pool),
         mixed=mixture_of(done),
         printed=printed,
@@ -68,6 +68,11 @@ def votes(pool: Sequence[Predictions], size: int, draws: int) -> list[Prediction
     return [as_predictions(majority_vote([pool[member] for member in members]), pool[0]) for members in drawn]
 
 
+def thresholds_of(run: Record) -> Evaluation:
+    """By which the status of a finished run was decided."""
+    return Evaluation(**run["thresholds"])
+
+
 def accuracy(predictions: Predictions) -> float:
-    """Share of right predictions, in [0, 1]."""
-    return float(np.mean(predictions.predictions == predictions.labels))
+    """Share of right predictions, in %."""
+    return 100 * float(np.mean(predictions.predictions == predictions.labels))

@@ -11,12 +11,13 @@ from typing import Any
 
 import pandas as pd
 
-from dsgd.runs import DIAGNOSTIC_FILES, RunFolder, scan
+from dsgd.runs import RunFolder
 from dsgd.summary import metrics_under
 from experiments.grid import PlannedRun, grid
+from experiments.states import Found, look
 
 #: What a row has of the plan, whatever became of the run.
-PLANNED = ("id", "cell_id", "model", "task", "method", "preset", "seed", "variants")
+PLANNED = ("id", "cell_id", "model", "task", "method", "preset", "seed", "variants", "overrides")
 
 #: What can change a run's numbers without being part of its identity; a cell that mixes them says so.
 SURROUNDINGS = ("precision", "threads", "device", "torch", "transformers", "numpy")
@@ -32,10 +33,11 @@ def collect(experiment: str, results: Path, overrides: tuple[str, ...] = ()) -> 
 
     Returns:
         Columns that every row has: ``id``, ``cell_id``, ``model``, ``task``, ``method`` (its label), ``preset``,
-        ``seed``, ``variants`` (names of further averages of one training: tuple), ``state`` (finished, failed,
-        running, missing), ``reason`` (of a failure, else empty) and ``folder`` (Path; None where there is none).
-        Finished rows have the keys of ``metrics.json`` too (accuracies in [0, 1]), the status by the experiment's
-        thresholds, and as text what may differ between the runs of a cell (``SURROUNDINGS``).
+        ``seed``, ``variants`` (names of further averages of one training: tuple), ``overrides`` (for ``run.py``:
+        tuple), ``state`` (finished, failed, running, missing), ``reason`` (why it is not finished, else empty) and
+        ``folder`` (Path; None where there is none). Finished rows have the keys of ``metrics.json`` too (accuracies
+        in [0, 1]), the status by the experiment's thresholds, and as text what may differ between the runs of a cell
+        (``SURROUNDINGS``).
 
     Raises:
         ConfigErrors: there is no such experiment, or an override is wrong.
@@ -45,27 +47,27 @@ def collect(experiment: str, results: Path, overrides: tuple[str, ...] = ()) -> 
 
 def gather(runs: Sequence[PlannedRun], results: Path) -> pd.DataFrame:
     """The same for runs that are known already."""
-    folders = {folder.path.name.rpartition("-")[2]: folder for folder in scan(results)}
-    return pd.DataFrame([{**_plan(run), **_outcome(run, folders.get(run.id))} for run in runs])
+    return pd.DataFrame([_row(found) for found in look(runs, results)])
 
 
-def _plan(run: PlannedRun) -> dict[str, Any]:
-    return {name: getattr(run, name) for name in PLANNED}
+def _row(found: Found) -> dict[str, Any]:
+    """The plan first, and last: what an older command line called the run does not overwrite it."""
+    plan = _plan(found)
+    return {**plan, **_metrics(found), **plan}
 
 
-def _outcome(run: PlannedRun, folder: RunFolder | None) -> dict[str, Any]:
-    """State and numbers of one run; a name in the plan is not overwritten by what an older run was called."""
-    if folder is None:
-        return {"state": "missing", "reason": "", "folder": None}
-    state = folder.state
-    found = {"state": state, "reason": folder.reason if state == "failed" else "", "folder": folder.path}
-    if state != "finished":
-        return found
-    lacking = DIAGNOSTIC_FILES.get(run.diagnostics)
-    if lacking and not (folder.path / lacking).exists():
-        return {**found, "state": "missing", "reason": f"trained without {lacking}"}
-    metrics = metrics_under(run.evaluation, folder)
-    return {**metrics, **_surroundings(metrics, folder), **_plan(run), **found}
+def _plan(found: Found) -> dict[str, Any]:
+    """What every row has."""
+    planned = {name: getattr(found.run, name) for name in PLANNED}
+    folder = found.folder.path if found.folder else None
+    return {**planned, "state": found.state, "reason": found.reason, "folder": folder}
+
+
+def _metrics(found: Found) -> dict[str, Any]:
+    if found.state != "finished" or found.folder is None:
+        return {}
+    metrics = metrics_under(found.run.evaluation, found.folder)
+    return {**metrics, **_surroundings(metrics, found.folder)}
 
 
 def _surroundings(metrics: dict[str, Any], folder: RunFolder) -> dict[str, str]:

@@ -17,14 +17,19 @@ import numpy as np
 from dsgd.config.schema import Evaluation
 from dsgd.evaluation import Predictions, evaluate
 from dsgd.runs import RunFolder, safe_name
-from experiments import table1, table2, table6, tables
+from experiments import table1, table1_ensembles, table2, table6, tables
 from experiments.collect import gather
 from experiments.grid import Facts, PlannedRun
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "miniature"
 GOLDEN = HERE / "golden"
-DRAWERS = {"table1": table1.draw, "table2": table2.draw, "table6": table6.draw}
+DRAWERS = {
+    "table1": table1.draw,
+    "table1_ensembles": table1_ensembles.draw,
+    "table2": table2.draw,
+    "table6": table6.draw,
+}
 
 PACKAGES = {"torch": "2.0", "transformers": "5.0", "numpy": "2.0"}
 
@@ -45,7 +50,7 @@ def drawn(name: str, results: Path) -> tables.Table:
 
 def planned(name: str) -> list[PlannedRun]:
     """The runs that a miniature experiment plans."""
-    if name == "table1":
+    if name.startswith("table1"):
         methods = ("fft", "focal", "swa", "dsgd", "dsgd[tau=0.5]")
         return _grid("roberta_large", ("copa", "rte"), methods, (42, 52, 62))
     if name == "table2":
@@ -56,7 +61,7 @@ def planned(name: str) -> list[PlannedRun]:
 def make_runs(results: Path) -> None:
     """Write the folder of every planned run that is not missing."""
     generator = np.random.default_rng(0)
-    for run in (run for name in DRAWERS for run in planned(name)):
+    for run in {run.id: run for name in DRAWERS for run in planned(name)}.values():
         _make(run, RunFolder(results / run.folder), generator)
 
 

@@ -48,7 +48,7 @@ def test_a_run_without_the_diagnostics_asked_for_is_missing_and_says_so(run, tmp
     folder.mark_finished(ROW)
     observed = dataclasses.replace(run, diagnostics="representations")
     (row,) = gather([observed], tmp_path).to_dict("records")
-    assert (row["state"], row["reason"]) == ("missing", "trained without representations.npz")
+    assert (row["state"], row["reason"]) == ("missing", "has no representations")
     (folder.path / "representations.npz").touch()
     assert list(gather([observed], tmp_path)["state"]) == ["finished"]
 
