@@ -5,14 +5,19 @@ Rows and columns of every table and figure come from here, and from nothing but 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from dsgd.config.compose import Command, Run, expand
-from dsgd.runs import DIAGNOSTIC_FILES, RunFolder, scan
+from dsgd.runs import RunFolder
 from dsgd.summary import metrics_under
+from experiments.grid import PlannedRun, grid
+from experiments.states import Found, look
+
+#: What a row has of the plan, whatever became of the run.
+PLANNED = ("id", "cell_id", "model", "task", "method", "preset", "seed", "variants", "overrides")
 
 #: What can change a run's numbers without being part of its identity; a cell that mixes them says so.
 SURROUNDINGS = ("precision", "threads", "device", "torch", "transformers", "numpy")
@@ -28,47 +33,43 @@ def collect(experiment: str, results: Path, overrides: tuple[str, ...] = ()) -> 
 
     Returns:
         Columns that every row has: ``id``, ``cell_id``, ``model``, ``task``, ``method`` (its label), ``preset``,
-        ``seed``, ``variants`` (names of further averages of one training: tuple), ``state`` (finished, failed,
-        running, missing), ``reason`` (of a failure, else empty) and ``folder`` (Path; None where there is none).
-        Finished rows have the keys of ``metrics.json`` too (accuracies in [0, 1]), the status by the experiment's
-        thresholds, and ``torch``, ``transformers`` and ``numpy`` (versions).
+        ``seed``, ``variants`` (names of further averages of one training: tuple), ``overrides`` (for ``run.py``:
+        tuple), ``state`` (finished, failed, running, missing), ``reason`` (why it is not finished, else empty) and
+        ``folder`` (Path; None where there is none). Finished rows have the keys of ``metrics.json`` too (accuracies
+        in [0, 1]), the status by the experiment's thresholds, and as text what may differ between the runs of a cell
+        (``SURROUNDINGS``).
 
     Raises:
         ConfigErrors: there is no such experiment, or an override is wrong.
     """
-    runs = expand(Command((f"experiment={experiment}", *overrides), multirun=True, only_shows=False))
-    folders = {folder.path.name.rpartition("-")[2]: folder for folder in scan(results)}
-    return pd.DataFrame([{**_plan(run), **_outcome(run, folders.get(run.id))} for run in runs])
+    return gather(grid(experiment, overrides), results)
 
 
-def _plan(run: Run) -> dict[str, Any]:
-    config = run.config
-    return {
-        "id": run.id,
-        "cell_id": run.cell_id,
-        "model": config.model.name,
-        "task": config.task.name,
-        "method": run.label,
-        "preset": config.method.name,
-        "seed": config.seed,
-        "variants": tuple(f"swa{k}" for k in getattr(config.averaging, "last", ())),
-    }
+def gather(runs: Sequence[PlannedRun], results: Path) -> pd.DataFrame:
+    """The same for runs that are known already."""
+    return pd.DataFrame([_row(found) for found in look(runs, results)])
 
 
-def _outcome(run: Run, folder: RunFolder | None) -> dict[str, Any]:
-    """State and numbers of one run; a name in the plan is not overwritten by what an older run was called."""
-    if folder is None:
-        return {"state": "missing", "reason": "", "folder": None}
-    state = folder.state
-    found = {"state": state, "reason": folder.reason if state == "failed" else "", "folder": folder.path}
-    if state != "finished":
-        return found
-    lacking = DIAGNOSTIC_FILES.get(run.config.diagnostics.name)
-    if lacking and not (folder.path / lacking).exists():
-        return {**found, "state": "missing", "reason": f"trained without {lacking}"}
-    return {**metrics_under(run.config.evaluation, folder), **_versions(folder), **_plan(run), **found}
+def _row(found: Found) -> dict[str, Any]:
+    """The plan first, and last: what an older command line called the run does not overwrite it."""
+    plan = _plan(found)
+    return {**plan, **_metrics(found), **plan}
 
 
-def _versions(folder: RunFolder) -> dict[str, str]:
-    packages = (folder.read("environment.json") or {}).get("packages", {})
-    return {name: packages[name] for name in SURROUNDINGS if name in packages}
+def _plan(found: Found) -> dict[str, Any]:
+    """What every row has."""
+    planned = {name: getattr(found.run, name) for name in PLANNED}
+    folder = found.folder.path if found.folder else None
+    return {**planned, "state": found.state, "reason": found.reason, "folder": folder}
+
+
+def _metrics(found: Found) -> dict[str, Any]:
+    if found.state != "finished" or found.folder is None:
+        return {}
+    metrics = metrics_under(found.run.evaluation, found.folder)
+    return {**metrics, **_surroundings(metrics, found.folder)}
+
+
+def _surroundings(metrics: dict[str, Any], folder: RunFolder) -> dict[str, str]:
+    known = {**(folder.read("environment.json") or {}).get("packages", {}), **metrics}
+    return {name: str(known[name]) for name in SURROUNDINGS if name in known}

@@ -1,0 +1,78 @@
+"""Ensembles as rows of a table: drawn from an experiment's finished runs, computed from their stored predictions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from dsgd.config.schema import Evaluation
+from dsgd.ensembles import as_predictions, majority_vote, sample_ensembles
+from dsgd.evaluation import Predictions, status
+from experiments.cells import Cell, Column, Record, Row, finished, groups_of, mixture_of, states_of
+from experiments.printed import AVERAGE, Place, Printed
+
+#: Of which presets the paper reports ensembles, and of how many members.
+SIZES = {"fft": (3, 5, 7, 9), "dsgd": (9,)}
+
+
+def ensemble_rows(frame: pd.DataFrame, columns: Sequence[Column], printed: Mapping[Place, Printed]) -> list[Row]:
+    """A row for each size that the planned runs suffice for.
+
+    As many ensembles as runs are planned are drawn from the pool of finished runs, without replacement inside
+    (METHODS 9); they share members, so that their spread is narrower than that of independent ones.
+    """
+    rows = []
+    for (model, label), tasks in groups_of(frame).items():
+        runs = next(iter(tasks.values()))
+        sizes = [size for size in SIZES.get(str(runs[0]["preset"]), ()) if size <= len(runs)]
+        pools = {task: pool_of(runs) for task, runs in tasks.items()} if sizes else {}
+        for size in sizes:
+            places = [Place(model, label, size, *column) for column in columns]
+            cells = tuple(
+                _cell(tasks[place.task], pools[place.task], size, printed.get(place)) if place.task in tasks else None
+                for place in places
+            )
+            rows.append(Row(model, label, cells, "", size, printed.get(Place(model, label, size, AVERAGE))))
+    return rows
+
+
+def pool_of(runs: Sequence[Record]) -> list[Predictions]:
+    """The stored predictions of the runs that finished, and still have them."""
+    paths = [run["folder"] / "predictions.parquet" for run in finished(runs)]
+    return [Predictions.load(path) for path in paths if path.exists()]
+
+
+def _cell(runs: Sequence[Record], pool: Sequence[Predictions], size: int, printed: Printed | None) -> Cell:
+    done = finished(runs)
+    drawn = votes(pool, size, len(runs))
+    return Cell(
+        planned=len(runs),
+        accuracies=tuple(accuracy(ensemble) for ensemble in drawn),
+        statuses=tuple(status(ensemble, thresholds_of(done[0])) for ensemble in drawn),
+        pool=len(pool),
+        mixed=mixture_of(done),
+        printed=printed,
+        **states_of(runs),
+    )
+
+
+def votes(pool: Sequence[Predictions], size: int, draws: int) -> list[Predictions]:
+    """``draws`` ensembles, fewer where the pool does not hold as many; none where it is smaller than ``size``."""
+    draws = min(draws, math.comb(len(pool), size))
+    if draws == 0:
+        return []
+    drawn = sample_ensembles(pool, size, draws, seed=0).members
+    return [as_predictions(majority_vote([pool[member] for member in members]), pool[0]) for members in drawn]
+
+
+def thresholds_of(run: Record) -> Evaluation:
+    """By which the status of a finished run was decided."""
+    return Evaluation(**run["thresholds"])
+
+
+def accuracy(predictions: Predictions) -> float:
+    """Share of right predictions, in %."""
+    return 100 * float(np.mean(predictions.predictions == predictions.labels))

@@ -1,0 +1,62 @@
+"""The command line that all tables share: ``python -m experiments.<name>``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from dsgd.config.validation import ConfigErrors
+from dsgd.runs import safe_name
+from experiments.collect import collect
+from experiments.tables import Table, to_markdown, write
+
+
+def main(name: str, draw: Callable[[str, pd.DataFrame], Table], arguments: Sequence[str] | None = None) -> int:
+    """Collect an experiment's runs, draw the table, print it, and write it as Markdown, CSV and LaTeX.
+
+    Args:
+        name: of the table, and of the experiment unless ``--experiment`` names a variant.
+        draw: from the name of the files and what ``collect`` returns to the table.
+        arguments: of the command line; None = the process's own.
+
+    Returns:
+        0, or 2 if the command line is wrong.
+    """
+    options = _parser(name).parse_args(arguments)
+    overrides = tuple(options.overrides)
+    try:
+        frame = collect(options.experiment, options.results_dir, overrides)
+    except ConfigErrors as errors:
+        print(errors, file=sys.stderr)
+        return 2
+    table = draw(_file_name(name, options.experiment, overrides), frame)
+    table = replace(table, notes=[*table.notes, f"Command: `{_command(name, options)}`"])
+    paths = write(table, options.out or options.results_dir)
+    print(to_markdown(table), end="")
+    print(f"\nwritten: {', '.join(str(path) for path in paths)}")
+    return 0
+
+
+def _parser(name: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"python -m experiments.{name}", allow_abbrev=False)
+    parser.add_argument("--experiment", default=name, help="a variant of the experiment, as laptop/smoke")
+    parser.add_argument("--results-dir", type=Path, default=Path("results"), help="where runs/ lies")
+    parser.add_argument("--out", type=Path, help="where the files go; else beside runs/")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="as for run.py beside experiment=...")
+    return parser
+
+
+def _file_name(name: str, experiment: str, overrides: Sequence[str]) -> str:
+    """The table's, and what makes it another than the usual one."""
+    variant = [] if experiment == name else [experiment.replace("/", "_")]
+    return "-".join([name, *variant, *map(safe_name, overrides)])
+
+
+def _command(name: str, options: argparse.Namespace) -> str:
+    variant = [] if options.experiment == name else ["--experiment", options.experiment]
+    return " ".join(["python", "-m", f"experiments.{name}", *variant, *options.overrides])

@@ -1,0 +1,57 @@
+"""The committed miniature run folders and the tables that must come out of them, to the letter."""
+
+import json
+import statistics
+
+import numpy as np
+import pytest
+from make_runs import DRAWERS, GOLDEN, RESULTS, drawn, make_runs, planned
+
+from dsgd.evaluation import Predictions
+from experiments import tables
+from experiments.cells import columns_of, rows_of
+from experiments.collect import gather
+
+
+@pytest.mark.parametrize("name", DRAWERS)
+@pytest.mark.parametrize(("ending", "render"), [("md", "to_markdown"), ("csv", "to_csv"), ("tex", "to_latex")])
+def test_the_table_is_the_committed_one(name, ending, render):
+    expected = (GOLDEN / f"{name}.{ending}").read_text()
+    assert getattr(tables, render)(drawn(name, RESULTS)) == expected
+
+
+def test_the_committed_folders_are_those_of_the_script(tmp_path):
+    make_runs(tmp_path)
+    made, committed = (
+        {path.relative_to(root) for path in root.rglob("*") if path.is_file()} for root in (tmp_path, RESULTS)
+    )
+    assert made == committed
+    for path in made:
+        if path.suffix == ".json":
+            assert json.loads((tmp_path / path).read_text()) == json.loads((RESULTS / path).read_text())
+        else:
+            ours, theirs = Predictions.load(tmp_path / path), Predictions.load(RESULTS / path)
+            np.testing.assert_array_equal(ours.scores, theirs.scores)
+
+
+def test_cells_follow_from_the_files_by_another_way():
+    """Mean and deviation of every cell, read from the folders by their paths, without ``collect``."""
+    frame = gather(planned("table1"), RESULTS)
+    columns = columns_of(frame)
+    for row in rows_of(frame, columns, {}):
+        for column, cell in zip(columns, row.cells, strict=True):
+            label = row.label.replace("[", ",").replace("]", "")
+            files = RESULTS.glob(f"runs/{row.model}/{column.task}/{label}/*/metrics.json")
+            key = f"accuracy_{row.variant}" if row.variant else "accuracy"
+            accuracies = [100 * json.loads(file.read_text())[key] for file in files]
+            assert cell.n == len(accuracies)
+            assert cell.n + cell.failed + cell.running + cell.missing == cell.planned == 3
+            if cell.n:
+                assert cell.mean == pytest.approx(statistics.mean(accuracies))
+                assert cell.std == pytest.approx(statistics.stdev(accuracies))
+
+
+def test_the_miniatures_hold_every_state_and_status():
+    frame = gather(planned("table1"), RESULTS)
+    assert set(frame["state"]) == {"finished", "failed", "running", "missing"}
+    assert {"successful", "degenerate", "collapsed"} <= set(frame["status"])
