@@ -112,7 +112,7 @@ def _read(file: Path) -> list[PlannedRun] | None:
     """The remembered grid, or None where there is none that can be read."""
     try:
         return [_planned(row) for row in json.loads(file.read_text())]
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
@@ -127,8 +127,9 @@ def _compose(name: str, overrides: Sequence[str]) -> list[PlannedRun]:
     from dsgd.config.compose import Command, expand
 
     command = Command((f"experiment={name}", *overrides), multirun=True, only_shows=False)
+    found = expand(command)
     frame = _frame(name)
-    return [_plan(run, frame) for run in expand(command)]
+    return [_plan(run, frame) for run in found]
 
 
 def _frame(name: str) -> tuple[str, ...]:

@@ -57,21 +57,18 @@ def assemble(overrides: Iterable[str]) -> DictConfig:
     """What :func:`compose` gives, without Hydra's node, and quicker for a sweep over models and tasks.
 
     A model and a task are nodes by themselves, and what depends on them interpolates. So a product over both needs one
-    composition for each model, each task and each rest of the line, not one for each combination. Where the rest of
-    the line sets something inside these nodes too, as an experiment may, the line is composed whole.
+    composition for each model, each task and each rest of the line, not one for each combination. Where only one of
+    them is named, or the rest of the line sets something inside these nodes too, the line is composed whole.
     """
     overrides = tuple(overrides)
+    chosen = {node: [text for text in overrides if _key(text) == node] for node in NODES}
     rest = tuple(text for text in overrides if _key(text) not in NODES)
-    own = {node: tuple(text for text in rest if _key(text).startswith(f"{node}.")) for node in NODES}
-    frame = _frame(rest)
-    if any(frame[node] != compose(own[node])[node] for node in NODES):
+    own = {node: [text for text in rest if _key(text).startswith(f"{node}.")] for node in NODES}
+    if not all(chosen.values()) or any(_frame(rest)[node] != compose(own[node])[node] for node in NODES):
         return _without_hydra(compose(overrides))
-    assembled = frame.copy()
-    chosen = {node: tuple(text for text in overrides if _key(text) == node) for node in NODES}
-    chosen["model"] = chosen["model"] or chosen["task"]  # a task may bring its own model
+    assembled = _frame(rest).copy()
     for node in NODES:
-        if chosen[node]:
-            assembled[node] = compose(chosen[node] + own[node])[node]
+        assembled[node] = compose(chosen[node] + own[node])[node]
     return assembled
 
 
