@@ -1,5 +1,7 @@
 """The loss of dynamic scaled gradient descent, in plain PyTorch: the arithmetic that every other form must match.
 
+On CUDA devices ``dsgd.triton_loss`` does the same in one kernel; which of the two computes is decided here.
+
 Source: arXiv 2604.27987, section 3 and Algorithm 2. A batch of m examples falls into W, those that the current logits
 misclassify, and C, those that they classify correctly; the update follows (G_W + γ_t G_C)/m. The same gradient comes
 out of one backward pass of (1/m) Σ w_i ℓ_i with w_i = 1 on W and γ_t on C. Membership is piecewise constant in the
@@ -10,6 +12,7 @@ Shapes: ``n`` examples, ``K`` classes; ``m`` counts the labels that are not igno
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Literal
 
 import torch
@@ -26,11 +29,18 @@ Ties = Literal["wrong", "argmax"]
 #: What Σ w_i ℓ_i is divided by: m (the method), Σ w_i, or each group's own size (ablations with another step size).
 Normalization = Literal["full_m", "sum_w", "per_group"]
 
+#: Who computes: the fused kernel of ``triton_loss``, the PyTorch below, or (``auto``) the kernel where logits are on a
+#: CUDA device, Triton is installed and the kernel knows the options. They agree within rounding.
+Backend = Literal["auto", "triton", "reference"]
+
 #: The label of examples that count nowhere.
 IGNORED = -100
 
 _TIES = ("wrong", "argmax")
 _NORMALIZATIONS = ("full_m", "sum_w", "per_group")
+_STATISTICS = ("wrong", "correct", "ties", "nonfinite", "loss_wrong", "loss_correct")
+_BACKENDS = ("auto", "triton", "reference")
+_HAS_TRITON = find_spec("triton") is not None  # it comes with PyTorch's CUDA builds for Linux
 
 
 class DSGDLoss(nn.Module):
@@ -58,15 +68,17 @@ class DSGDLoss(nn.Module):
         normalization: Normalization = "full_m",
         ignore_index: int = IGNORED,
         check_finite: bool = False,
+        backend: Backend = "auto",
     ) -> None:
         super().__init__()
-        _check_options(label_smoothing, ties, normalization)
+        _check_options(label_smoothing, ties, normalization, backend)
         self.schedule = schedule
         self.label_smoothing = label_smoothing
         self.ties: Ties = ties
         self.normalization: Normalization = normalization
         self.ignore_index = ignore_index
         self.check_finite = check_finite
+        self.backend: Backend = backend
         self.statistics: Statistics = {}
 
     def forward(self, logits: Tensor, labels: Tensor, step: int, m: int | Tensor | None = None) -> Tensor:
@@ -83,6 +95,7 @@ class DSGDLoss(nn.Module):
             label_smoothing=self.label_smoothing,
             ties=self.ties,
             normalization=self.normalization,
+            backend=self.backend,
         )
         if self.check_finite and self.statistics["nonfinite"]:  # waits for the device
             raise FloatingPointError(f"{int(self.statistics['nonfinite'])} non-finite losses or logits at step {step}")
@@ -99,6 +112,7 @@ def dsgd_loss(
     label_smoothing: float = 0.0,
     ties: Ties = "wrong",
     normalization: Normalization = "full_m",
+    backend: Backend = "auto",
 ) -> tuple[Tensor, Statistics]:
     """The scalar Σ w_i ℓ_i / m and the statistics of this call.
 
@@ -113,6 +127,7 @@ def dsgd_loss(
         label_smoothing: in [0, 1).
         ties: the tie rule.
         normalization: the divisor's ablations.
+        backend: who computes.
 
     Returns:
         A 0-d loss, float64 for float64 logits and float32 otherwise, and detached statistics.
@@ -131,6 +146,7 @@ def dsgd_loss(
         label_smoothing=label_smoothing,
         ties=ties,
         normalization=normalization,
+        backend=backend,
     )
     if m is None:
         m = (statistics["wrong"] + statistics["correct"]).clamp(min=1)
@@ -147,11 +163,12 @@ def weighted_losses(
     ties: Ties = "wrong",
     normalization: Normalization = "full_m",
     judge: Tensor | None = None,
+    backend: Backend = "auto",
 ) -> LossOutput:
     """Per-example losses w_i ℓ_i, to be summed over an optimiser step and divided once by its m.
 
-    Nothing here waits for the device. With ``gamma=1`` and ``full_m`` the losses and their gradients are those of
-    plain cross-entropy, bit for bit.
+    Nothing here waits for the device. With ``gamma=1`` and ``full_m`` the reference's losses and their gradients are
+    those of plain cross-entropy, bit for bit.
 
     Args:
         logits: (n, K), K >= 2; half precision is raised to float32 before anything is computed, ties included.
@@ -163,6 +180,7 @@ def weighted_losses(
         normalization: see ``Normalization``; the ablations' weights already contain this call's m, to cancel the
             later division, and are therefore only right where one call sees the whole optimiser step.
         judge: (n, K) logits that decide W and C in the place of ``logits``, as those of a pass without dropout.
+        backend: see ``Backend``.
 
     Returns:
         Losses (n,), float64 for float64 logits and float32 otherwise; ``is_correct`` (n,) bool, membership of C; and
@@ -172,11 +190,14 @@ def weighted_losses(
         ``loss_wrong`` and ``loss_correct``, float32.
 
     Raises:
-        ValueError: a shape or an option is outside its range.
+        ValueError: a shape or an option is outside its range, or the kernel is forced where it cannot serve.
         TypeError: the logits are not floating-point, or the labels not int64.
     """
-    _check_options(label_smoothing, ties, normalization)
+    _check_options(label_smoothing, ties, normalization, backend)
     _check_gamma(gamma)
+    _check_inputs(logits, labels)
+    if _is_fused(backend, logits, normalization, judge):
+        return _fused(logits, labels, gamma, ignore_index, label_smoothing, ties)
     losses, is_correct, statistics = plain_losses(
         logits, labels, ignore_index=ignore_index, label_smoothing=label_smoothing, ties=ties, judge=judge
     )
@@ -246,6 +267,45 @@ def is_correct_and_tied(scores: Tensor, labels: Tensor, valid: Tensor, ties: Tie
     return at_top & winner, tied
 
 
+def _is_fused(backend: Backend, logits: Tensor, normalization: Normalization, judge: Tensor | None) -> bool:
+    """Whether the kernel computes this call; a ``ValueError`` where it is forced and cannot."""
+    if backend == "reference" or (backend == "auto" and not logits.is_cuda):
+        return False
+    obstacle = _obstacle(logits, normalization, judge)
+    if backend == "triton" and obstacle is not None:
+        raise ValueError(f"backend = 'triton': {obstacle}; use 'auto' or 'reference'")
+    return obstacle is None
+
+
+def _obstacle(logits: Tensor, normalization: Normalization, judge: Tensor | None) -> str | None:
+    """Why the kernel cannot compute this call, or None where it can."""
+    if normalization != "full_m":
+        return f"normalization = {normalization!r} weighs by sums over the batch, which the kernel does not see"
+    if judge is not None:
+        return "the kernel lets no other logits judge"
+    if logits.dtype == torch.float64:
+        return "the kernel computes in float32, the logits are float64"
+    if not _HAS_TRITON:
+        return "Triton is not installed"
+    if not logits.is_cuda:
+        from dsgd.triton_loss import INTERPRETED
+
+        if not INTERPRETED:
+            return f"the logits are on {logits.device}, where Triton needs TRITON_INTERPRET=1 from the start"
+    return None
+
+
+def _fused(
+    logits: Tensor, labels: Tensor, gamma: float | Tensor, ignore_index: int, label_smoothing: float, ties: Ties
+) -> LossOutput:
+    from dsgd.triton_loss import fused_losses  # an optional dependency
+
+    losses, is_correct, counts, sums = fused_losses(
+        logits, labels, gamma, ignore_index, label_smoothing, strict=ties == "wrong"
+    )
+    return LossOutput(losses, is_correct, dict(zip(_STATISTICS, (*counts.unbind(), *sums.unbind()), strict=True)))
+
+
 def _weights(wrong: Tensor, correct: Tensor, gamma: float | Tensor, normalization: Normalization) -> Tensor:
     """Weights (n,) from the groups' 0/1 indicators (n,), in the losses' dtype; an ignored example is in neither."""
     weights = wrong + gamma * correct
@@ -259,15 +319,21 @@ def _weights(wrong: Tensor, correct: Tensor, gamma: float | Tensor, normalizatio
 
 
 def _statistics(losses: Tensor, is_wrong: Tensor, is_correct: Tensor, is_tied: Tensor, is_finite: Tensor) -> Statistics:
-    return {
-        "wrong": is_wrong.sum(),
-        "correct": is_correct.sum(),
-        "ties": is_tied.sum(),
-        "nonfinite": (~is_finite).sum(),
-        # Filled rather than multiplied by 0, so that a NaN in one group stays out of the other's sum.
-        "loss_wrong": losses.masked_fill(~is_wrong, 0.0).sum().float(),
-        "loss_correct": losses.masked_fill(~is_correct, 0.0).sum().float(),
-    }
+    return dict(
+        zip(
+            _STATISTICS,
+            (
+                is_wrong.sum(),
+                is_correct.sum(),
+                is_tied.sum(),
+                (~is_finite).sum(),
+                # Filled rather than multiplied by 0, so that a NaN in one group stays out of the other's sum.
+                losses.masked_fill(~is_wrong, 0.0).sum().float(),
+                losses.masked_fill(~is_correct, 0.0).sum().float(),
+            ),
+            strict=True,
+        )
+    )
 
 
 def _check_inputs(logits: Tensor, labels: Tensor) -> None:
@@ -291,13 +357,15 @@ def _check_inputs(logits: Tensor, labels: Tensor) -> None:
         )
 
 
-def _check_options(label_smoothing: float, ties: str, normalization: str) -> None:
+def _check_options(label_smoothing: float, ties: str, normalization: str, backend: str) -> None:
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing = {label_smoothing!r}: must lie in [0, 1)")
     if ties not in _TIES:
         raise ValueError(f"ties = {ties!r}: must be one of {', '.join(_TIES)}")
     if normalization not in _NORMALIZATIONS:
         raise ValueError(f"normalization = {normalization!r}: must be one of {', '.join(_NORMALIZATIONS)}")
+    if backend not in _BACKENDS:
+        raise ValueError(f"backend = {backend!r}: must be one of {', '.join(_BACKENDS)}")
 
 
 def _check_gamma(gamma: float | Tensor) -> None:

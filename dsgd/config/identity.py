@@ -30,6 +30,7 @@ ASIDE = (
     "results_dir",
     "force",
     "debug.name",
+    "loss.backend",  # the kernel and the reference agree within rounding
     "model.recipe",  # read through trainer.*
     "model.blocks",  # facts of the checkpoint, for the validator
     "model.max_length",

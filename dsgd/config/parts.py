@@ -33,12 +33,21 @@ class Loss(Part):
         return False
 
 
+class Backend(Enum):
+    """Who computes the loss: the fused Triton kernel, plain PyTorch, or (auto) the kernel on CUDA devices."""
+
+    auto = "auto"
+    triton = "triton"
+    reference = "reference"
+
+
 @dataclass
 class CrossEntropy(Loss):
     """Plain mean cross-entropy: full fine-tuning."""
 
     name: str = "cross_entropy"
     label_smoothing: float = fraction(0.0)
+    backend: Backend = Backend.auto
 
 
 class Ties(Enum):
@@ -73,6 +82,7 @@ class DSGD(Loss):
     ties: Ties = Ties.wrong
     correctness: Correctness = Correctness.train
     normalization: Normalization = Normalization.full_m
+    backend: Backend = Backend.auto
 
     def needs_whole_window(self) -> bool:
         """The ablations divide by sums over the whole window."""

@@ -16,6 +16,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,22 @@ from omegaconf import OmegaConf
 
 from dsgd.config import tree
 from dsgd.config.fields import Allowed
-from dsgd.config.parts import EMA, LNSR, SWA, AdaLoRA, Focal, Full, LNSRReading, Loss, ReinitTop, Spikes
+from dsgd.config.parts import (
+    DSGD,
+    EMA,
+    LNSR,
+    SWA,
+    AdaLoRA,
+    Backend,
+    Correctness,
+    CrossEntropy,
+    Focal,
+    Full,
+    LNSRReading,
+    Loss,
+    ReinitTop,
+    Spikes,
+)
 from dsgd.config.schema import Config, ImbalanceKind, Modality
 
 
@@ -328,6 +344,26 @@ def _device_exists(config: Config) -> list[str]:
     return []
 
 
+def _the_fused_kernel_can_serve(config: Config) -> list[str]:
+    loss = config.loss
+    if not isinstance(loss, CrossEntropy | DSGD) or loss.backend is not Backend.triton:
+        return []
+    ways_out, obstacles = "give auto or reference", []
+    if find_spec("triton") is None:
+        obstacles.append("Triton is not installed")
+    if not _computes_on_cuda(config.runtime.device) and os.environ.get("TRITON_INTERPRET") != "1":
+        obstacles.append("the run has no CUDA device, and TRITON_INTERPRET=1 is not set")
+    if isinstance(loss, DSGD) and loss.correctness is Correctness.evaluation:
+        obstacles.append("the kernel cannot take loss.correctness = evaluation")
+    if loss.needs_whole_window():
+        obstacles.append("the kernel knows only loss.normalization = full_m")
+    return [describe("loss.backend", "triton", f"{obstacle}; {ways_out}") for obstacle in obstacles]
+
+
+def _computes_on_cuda(device: str) -> bool:
+    return device.startswith("cuda") or (device == "auto" and cuda_device_count() > 0)
+
+
 def _observers_are_known(config: Config) -> list[str]:
     known = {"tracking": ("wandb", "none"), "diagnostics": ("none", "gradients", "representations")}
     return [
@@ -357,6 +393,7 @@ RULES: tuple[Callable[[Config], list[str]], ...] = (
     _results_have_a_place,
     _a_timeout_needs_a_child,
     _device_exists,
+    _the_fused_kernel_can_serve,
     _observers_are_known,
 )
 

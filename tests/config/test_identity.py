@@ -19,6 +19,7 @@ def run(*arguments):
         (["method=dsgd"], ["method=dsgd", "schedule.gamma=0.5"]),
         (["schedule=static"], ["schedule=static", "schedule.tau=0.5"]),
         ([], ["runtime.device=cpu", "runtime.threads=1", "runtime.timeout=9", "tracking=none"]),
+        ([], ["loss.backend=reference"]),
         ([], ["results_dir=elsewhere", "force=true", "evaluation.near_tie=0.1"]),
         (["trainer.max_steps=5"], ["trainer.max_steps=5", "trainer.epochs=9"]),
         (["task.imbalance.kind=none"], ["task.imbalance.kind=none", "seeds.subset=3"]),

@@ -4,7 +4,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from dsgd.loss import Normalization, Ties, weighted_losses
+from dsgd.loss import Backend, Normalization, Ties, weighted_losses
 from dsgd.methods.contracts import LossOutput, Step
 from dsgd.schedules import Schedule
 
@@ -19,11 +19,13 @@ class DSGD:
         correctness: Literal["train", "evaluation"],
         normalization: Normalization,
         schedule: Schedule,
+        backend: Backend = "auto",
     ) -> None:
         self.label_smoothing = label_smoothing
         self.ties: Ties = ties
         self.normalization: Normalization = normalization
         self.schedule = schedule
+        self.backend: Backend = backend
         self.judges_in_evaluation_mode = correctness == "evaluation"
 
     def per_example(self, logits: Tensor, labels: Tensor, step: Step, judge: Tensor | None = None) -> LossOutput:
@@ -36,6 +38,7 @@ class DSGD:
             ties=self.ties,
             normalization=self.normalization,
             judge=judge,
+            backend=self.backend,
         )
 
     def gamma(self, step: Step) -> float:
