@@ -173,6 +173,15 @@ def _model_is_deep_and_long_enough(config: Config) -> list[str]:
     return found
 
 
+def _model_has_a_place(config: Config) -> list[str]:
+    model = config.model
+    if not (model.package or model.path or model.hub_id or model.scratch):
+        return [describe("model.path", "null", f"model={model.name} needs the folder of a saved model")]
+    if model.path and not model.package and not Path(model.path).expanduser().is_dir():
+        return [describe("model.path", model.path, "no such folder; give that of a saved model")]
+    return []
+
+
 def _blocks_are_there(config: Config) -> list[str]:
     """A part that reaches for the last blocks needs as many."""
     there, found = config.model.layers or config.model.blocks, []
@@ -376,6 +385,7 @@ def _observers_are_known(config: Config) -> list[str]:
 #: Each rule returns its problems as lines.
 RULES: tuple[Callable[[Config], list[str]], ...] = (
     _model_and_task_have_one_modality,
+    _model_has_a_place,
     _model_is_deep_and_long_enough,
     _window_rules_see_the_whole_window,
     _lists_hold_what_their_parts_read,

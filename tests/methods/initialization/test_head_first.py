@@ -28,7 +28,7 @@ class Rows:
     def __len__(self):
         return EXAMPLES
 
-    def batch(self, rows):
+    def batch(self, rows, _augmentation=None):
         rows = torch.as_tensor(rows)
         return Batch({name: tensor[rows] for name, tensor in self.whole.inputs.items()}, self.whole.labels[rows])
 
