@@ -183,7 +183,8 @@ class RepresentationObserver:
     weights, not of an average). The file holds ``cosine_<when>`` (10, 10) for when = before, after; ``labels`` (10,),
     in ascending order; ``rows`` (10,), the examples' numbers in the source; and the mean cosine ``within_<when>`` a
     class and ``between_<when>`` classes, and both as ``…_centred_<when>`` with the ten's mean taken off first, because
-    a direction common to all inflates the raw values. A resumed run has NaN for all of ``before``.
+    a direction common to all inflates the raw values. A resumed run has NaN for all of ``before``. In multiple choice
+    the ten are premises with a choice each, and the class says whether it is the right one.
     """
 
     EXAMPLES = 10
@@ -191,12 +192,15 @@ class RepresentationObserver:
     def __init__(self) -> None:
         self._seen: dict[str, npt.NDArray[Any]] = {}
         self._rows: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self._order = self._rows  # of the sequences of those rows
 
     def start(self, training: Training) -> None:
         """Choose the examples and look at them."""
-        train = training.data.train
-        self._rows = balanced_rows(train.labels, self.EXAMPLES)
-        self._seen = {"labels": train.labels[self._rows], "rows": train.index[self._rows]}
+        train, choices = training.data.train, training.data.choices
+        self._rows = balanced_rows(train.labels, self.EXAMPLES // choices)
+        labels, index = sequence_labels(train.labels[self._rows], choices), np.repeat(train.index[self._rows], choices)
+        self._order = np.argsort(labels, kind="stable")
+        self._seen = {"labels": labels[self._order], "rows": index[self._order]}
         is_resumed = len(training.optimizer.state) > 0
         self._look(training, "before", missing=is_resumed)
 
@@ -210,7 +214,7 @@ class RepresentationObserver:
             _write(training.folder.path / "representations.npz", lambda path: _save(path, self._seen))
 
     def _look(self, training: Training, when: str, missing: bool = False) -> None:
-        vectors = representations(training, training.data.train, self._rows)
+        vectors = representations(training, training.data.train, self._rows)[self._order]
         vectors = np.full_like(vectors, np.nan) if missing else vectors
         self._seen[f"cosine_{when}"] = cosines(vectors)
         for kind, matrix in ("", cosines(vectors)), ("centred_", cosines(vectors - vectors.mean(axis=0))):
@@ -232,9 +236,14 @@ def balanced_rows(labels: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.i
     return chosen[np.lexsort((chosen, labels[chosen]))]
 
 
+def sequence_labels(labels: npt.NDArray[np.int64], choices: int) -> npt.NDArray[np.int64]:
+    """Of ``labels`` (n,), the class of each input row (n · choices,); of a choice, 1 where it is the right one."""
+    return labels if choices == 1 else (labels[:, None] == np.arange(choices)).ravel().astype(np.int64)
+
+
 @torch.no_grad()
 def representations(training: Training, split: Examples, rows: npt.NDArray[np.int64]) -> Matrix:
-    """What the classification head reads of the examples at ``rows``, (rows, hidden size), without dropout."""
+    """What the classification head reads of the examples at ``rows``, (rows · choices, d), without dropout."""
     model = _bare(training)
     seen: list[Tensor] = []
     hook = model.blocks[-1].register_forward_hook(lambda _module, _inputs, output: seen.append(hidden_state(output)))
