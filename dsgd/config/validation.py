@@ -24,7 +24,13 @@ from omegaconf import OmegaConf
 from dsgd.config import tree
 from dsgd.config.fields import Allowed
 from dsgd.config.parts import EMA, LNSR, SWA, AdaLoRA, Focal, Full, LNSRReading, Loss, ReinitTop, Spikes
-from dsgd.config.schema import Config, ImbalanceKind, Modality
+from dsgd.config.schema import Config, ImbalanceKind, Modality, TaskForm
+
+#: The forms that a task of the hub can take, its own first; any other task has the single one.
+FORMS = {
+    **dict.fromkeys(("cola", "mrpc", "rte", "boolq", "multirc"), (TaskForm.single,)),
+    "copa": (TaskForm.multiple_choice, TaskForm.binary_concat, TaskForm.flat),
+}
 
 
 class ConfigErrors(ValueError):  # noqa: N818 - it holds all of them
@@ -284,6 +290,28 @@ def _averages_keep_adalora_s_budget(config: Config) -> list[str]:
     return []
 
 
+def _form_is_one_of_the_task(config: Config) -> list[str]:
+    allowed = FORMS.get(config.task.name, (TaskForm.single,))
+    if config.task.form in allowed:
+        return []
+    names = [form.value for form in allowed]
+    return [
+        describe("task.form", config.task.form.value, f"with task={config.task.name} give {' or '.join(names)}", names)
+    ]
+
+
+def _a_mirror_has_the_data(config: Config) -> list[str]:
+    """What the hub has will be seen when it is asked; a folder can be looked at now."""
+    root, hub_id = config.data.root, config.task.hub_id
+    if not root or hub_id is None or (Path(root).expanduser() / hub_id).is_dir():
+        return []
+    if not Path(root).expanduser().is_dir():
+        reason = "no such folder; give one laid out as the hub, or null for the hub itself"
+    else:
+        reason = f"task={config.task.name} needs {hub_id} in it, `hf download {hub_id} --repo-type dataset --local-dir {root}/{hub_id}`"
+    return [describe("data.root", root, reason)]
+
+
 def _imbalance_factor_is_used(config: Config) -> list[str]:
     imbalance = config.task.imbalance
     if imbalance.kind is not ImbalanceKind.none and imbalance.factor == 1:
@@ -352,6 +380,8 @@ RULES: tuple[Callable[[Config], list[str]], ...] = (
     _fresh_blocks_train,
     _adalora_has_ranks_to_cut_and_time_for_it,
     _averages_keep_adalora_s_budget,
+    _form_is_one_of_the_task,
+    _a_mirror_has_the_data,
     _imbalance_factor_is_used,
     _processes_match_the_launcher,
     _results_have_a_place,
