@@ -22,9 +22,10 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from dsgd.config import tree
+from dsgd.config.data import FORMATS, DataFileError, column_names, how_to_get
 from dsgd.config.fields import Allowed
 from dsgd.config.parts import EMA, LNSR, SWA, AdaLoRA, Focal, Full, LNSRReading, Loss, ReinitTop, Spikes
-from dsgd.config.schema import Config, ImbalanceKind, Modality, TaskForm
+from dsgd.config.schema import Config, ImbalanceKind, Modality, Task, TaskForm
 
 #: The forms that a task of the hub can take, its own first; any other task has the single one.
 FORMS = {
@@ -291,13 +292,12 @@ def _averages_keep_adalora_s_budget(config: Config) -> list[str]:
 
 
 def _form_is_one_of_the_task(config: Config) -> list[str]:
-    allowed = FORMS.get(config.task.name, (TaskForm.single,))
-    if config.task.form in allowed:
+    task = config.task
+    allowed = FORMS.get(task.name, (TaskForm.single,))
+    if task.form in allowed:
         return []
     names = [form.value for form in allowed]
-    return [
-        describe("task.form", config.task.form.value, f"with task={config.task.name} give {' or '.join(names)}", names)
-    ]
+    return [describe("task.form", task.form.value, f"with task={task.name} give {' or '.join(names)}", names)]
 
 
 def _a_mirror_has_the_data(config: Config) -> list[str]:
@@ -306,10 +306,33 @@ def _a_mirror_has_the_data(config: Config) -> list[str]:
     if not root or hub_id is None or (Path(root).expanduser() / hub_id).is_dir():
         return []
     if not Path(root).expanduser().is_dir():
-        reason = "no such folder; give one laid out as the hub, or null for the hub itself"
-    else:
-        reason = f"task={config.task.name} needs {hub_id} in it, `hf download {hub_id} --repo-type dataset --local-dir {root}/{hub_id}`"
-    return [describe("data.root", root, reason)]
+        return [describe("data.root", root, "no such folder; give one laid out as the hub, or null for the hub itself")]
+    return [describe("data.root", root, f"no folder {hub_id} in it; {how_to_get(config.task, root)}")]
+
+
+def _a_table_has_the_columns(config: Config) -> list[str]:
+    """As far as the beginning of the file tells."""
+    task = config.task
+    if task.name != "csv":
+        return []
+    found = [] if task.label else [describe("task.label", "null", "give the column of labels")]
+    if not 1 <= len(task.text) <= 2:
+        found.append(describe("task.text", task.text, "give one column of texts, or two: task.text=[a,b]"))
+    if task.path is None:
+        return [*found, describe("task.path", "null", f"give a file that ends in {', '.join(FORMATS)}")]
+    for key, path in (("task.path", task.path), ("task.evaluation_path", task.evaluation_path)):
+        found += [] if path is None else _table_problems(key, path, task)
+    return found
+
+
+def _table_problems(key: str, path: str, task: Task) -> list[str]:
+    try:
+        names = column_names(Path(path).expanduser())
+    except DataFileError as error:
+        return [describe(key, path, str(error))]
+    wanted = [("task.text", column) for column in task.text] + [("task.label", task.label)] * bool(task.label)
+    columns = f"{Path(path).name} has the columns {', '.join(names)}"
+    return [describe(name, column, columns, names) for name, column in wanted if column not in names]
 
 
 def _imbalance_factor_is_used(config: Config) -> list[str]:
@@ -382,6 +405,7 @@ RULES: tuple[Callable[[Config], list[str]], ...] = (
     _averages_keep_adalora_s_budget,
     _form_is_one_of_the_task,
     _a_mirror_has_the_data,
+    _a_table_has_the_columns,
     _imbalance_factor_is_used,
     _processes_match_the_launcher,
     _results_have_a_place,

@@ -74,9 +74,7 @@ def test_it_may_be_cut_away_altogether(words):
 def test_what_may_not_be_cut_and_is_too_long_is_refused(words):
     """Beside the a's there are 8 tokens in the first row and 9 in the second."""
     fields = {"x": ["a", "a"], "y": ["b c", "b c"], "z": ["d d", "d d d"]}
-    with pytest.raises(
-        ValueError, match=r"task\.max_length = 7: beside x, .* a row has 9 tokens"
-    ):
+    with pytest.raises(ValueError, match=r"task\.max_length = 7: beside x, .* a row has 9 tokens"):
         tokenize(fields, QUESTION, words(pairs=True), 7)
 
 
@@ -97,7 +95,9 @@ def test_only_the_rows_that_are_too_long_change(words):
     assert rows == [[6, 1, 2, 7, 7, 3, 7], [6, 1, 1, 2, 7, 7, 3, 7], [6, 1, 1, 2, 7, 7, 3, 7]]
 
 
-@pytest.mark.parametrize("paragraph", ["word " * 40, "😀" * 40, "naïve café 東京 " * 8, "x" * 300, "a \u200b " * 30], ids=range(5))
+@pytest.mark.parametrize(
+    "paragraph", ["word " * 40, "😀" * 40, "naïve café 東京 " * 8, "x" * 300, "a \u200b " * 30], ids=range(5)
+)
 @pytest.mark.parametrize("max_length", [16, 17, 24])
 def test_no_text_makes_a_row_longer_than_allowed(paragraph, max_length):
     """On a real tokenizer, in which one character may be several tokens and one token several words' pieces."""
