@@ -76,7 +76,7 @@ def identity_of(run: Run) -> dict[str, Any]:
         "id": run.id,
         "cell_id": run.cell_id,
         "model": config.model.name,
-        "task": config.task.name,
+        "task": config.task.shown,
         "method": run.label,
         "preset": config.method.name,
         "seed": config.seed,

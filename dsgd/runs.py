@@ -152,7 +152,9 @@ def folder_of(run: Run) -> RunFolder:
 def usual_path(run: Run) -> Path:
     """Where a run lies in a results folder unless it lies there already under another label."""
     config = run.config
-    return Path("runs", config.model.name, config.task.name, safe_name(run.label), f"seed{config.seed}-{run.id}")
+    return Path(
+        "runs", config.model.name, safe_name(config.task.shown), safe_name(run.label), f"seed{config.seed}-{run.id}"
+    )
 
 
 def find(results: Path, run_id: str) -> RunFolder | None:

@@ -43,7 +43,9 @@ ASIDE = (
     "task.recipe",
     "task.shots",  # applied to predictions
     "task.package",
-    "task.path",
+    "task.path",  # task.fingerprint says what is there
+    "task.evaluation_path",
+    "task.title",
     "task.train_examples",  # facts for estimates of cost
     "task.evaluation_examples",
     "task.classes",
@@ -60,6 +62,9 @@ ASIDE = (
     "runtime.checkpoint_every",
     "runtime.keep_checkpoint",
 )
+
+#: Tasks over a file or a folder of one's own.
+OWN_DATA = ("csv", "image_folder")
 
 Keys = dict[str, Any]
 
@@ -97,7 +102,7 @@ def method_label(config: Config, baseline: Config, slots: dict[str, str]) -> str
     names = _short_names([*keys, *usual])
     settings = [f"debug={config.debug.name}"] if config.debug.name != "none" else []
     for key, value in keys.items():
-        if value != usual.get(key) and not _under(key, ("seed", "seeds")):
+        if value != usual.get(key) and not _under(key, ("seed", "seeds", "task.fingerprint")):
             settings.append(f"{names[key]}={_plain_text(value)}")
     added = "".join(f"+{name}" for name in slots.values())
     return config.method.name + added + (f"[{','.join(settings)}]" if settings else "")
@@ -120,6 +125,8 @@ def _unread(config: Config) -> tuple[str, ...]:
         unread += ["task.imbalance", "seeds.subset"]
     elif config.seeds.subset is not None:
         unread.append("task.imbalance.subset_seed")
+    if config.task.name not in OWN_DATA or config.task.evaluation_path is not None:
+        unread += ["task.evaluation_share", "task.split_seed"]
     if config.trainer.max_steps is not None:
         unread.append("trainer.epochs")
     if config.debug.examples is None:
@@ -166,6 +173,8 @@ def _short_names(keys: list[str]) -> dict[str, str]:
 def _plain_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, list):
+        return f"[{','.join(map(_plain_text, value))}]"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -134,7 +134,12 @@ class Task:
     subset: str | None = None  # the hub's name of one configuration of that data set
     revision: str | None = None  # of the hub's repository; a mirror has one
     evaluation_split: str = "validation"
-    path: str | None = None  # data of one's own: an image folder
+    path: str | None = None  # data of one's own: a table file or an image folder
+    evaluation_path: str | None = None  # a table to evaluate on; null = a share of `path`
+    text: list[str] = field(default_factory=list)  # a table's column of texts, or the two columns of a pair
+    label: str | None = None  # a table's column of labels
+    title: str | None = None  # what tables and folders call the task; null = its name
+    fingerprint: str | None = None  # of the content of one's own data, which may move but not change
     evaluation_share: float = ranged(0.2, lambda value: 0 < value < 1, "a number in (0, 1)")  # where no split is given
     split_seed: int = at_least(0, 0)  # of that share
     form: TaskForm = TaskForm.single
@@ -147,6 +152,11 @@ class Task:
     imbalance: Imbalance = field(default_factory=Imbalance)
     bootstrap: bool = False  # train on as many examples drawn with replacement by `seed`: true bagging
     recipe: TaskRecipe = field(default_factory=TaskRecipe)
+
+    @property
+    def shown(self) -> str:
+        """What tables and folders call it."""
+        return self.title or self.name
 
 
 @dataclass

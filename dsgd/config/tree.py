@@ -15,9 +15,13 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from omegaconf import DictConfig, OmegaConf
 
-from dsgd.config import schema
+from dsgd.config import data, schema
 from dsgd.config.parts import PARTS
 from dsgd.config.schema import Config
+
+#: Of the YAMLs of one's own data.
+OmegaConf.register_new_resolver("file_stem", data.stem, replace=True)
+OmegaConf.register_new_resolver("file_digest", data.digest, replace=True)
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 

@@ -23,6 +23,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from dsgd.config import tree
+from dsgd.config.data import FORMATS, DataFileError, column_names, how_to_get
 from dsgd.config.fields import Allowed
 from dsgd.config.parts import (
     DSGD,
@@ -40,7 +41,13 @@ from dsgd.config.parts import (
     ReinitTop,
     Spikes,
 )
-from dsgd.config.schema import Config, ImbalanceKind, Modality
+from dsgd.config.schema import Config, ImbalanceKind, Modality, Task, TaskForm
+
+#: The forms that a task of the hub can take, its own first; any other task has the single one.
+FORMS = {
+    **dict.fromkeys(("cola", "mrpc", "rte", "boolq", "multirc"), (TaskForm.single,)),
+    "copa": (TaskForm.multiple_choice, TaskForm.binary_concat, TaskForm.flat),
+}
 
 
 class ConfigErrors(ValueError):  # noqa: N818 - it holds all of them
@@ -309,6 +316,50 @@ def _averages_keep_adalora_s_budget(config: Config) -> list[str]:
     return []
 
 
+def _form_is_one_of_the_task(config: Config) -> list[str]:
+    task = config.task
+    allowed = FORMS.get(task.name, (TaskForm.single,))
+    if task.form in allowed:
+        return []
+    names = [form.value for form in allowed]
+    return [describe("task.form", task.form.value, f"with task={task.name} give {' or '.join(names)}", names)]
+
+
+def _a_mirror_has_the_data(config: Config) -> list[str]:
+    """What the hub has will be seen when it is asked; a folder can be looked at now."""
+    root, hub_id = config.data.root, config.task.hub_id
+    if not root or hub_id is None or (Path(root).expanduser() / hub_id).is_dir():
+        return []
+    if not Path(root).expanduser().is_dir():
+        return [describe("data.root", root, "no such folder; give one laid out as the hub, or null for the hub itself")]
+    return [describe("data.root", root, f"no folder {hub_id} in it; {how_to_get(config.task, root)}")]
+
+
+def _a_table_has_the_columns(config: Config) -> list[str]:
+    """As far as the beginning of the file tells."""
+    task = config.task
+    if task.name != "csv":
+        return []
+    found = [] if task.label else [describe("task.label", "null", "give the column of labels")]
+    if not 1 <= len(task.text) <= 2:
+        found.append(describe("task.text", task.text, "give one column of texts, or two: task.text=[a,b]"))
+    if task.path is None:
+        return [*found, describe("task.path", "null", f"give a file that ends in {', '.join(FORMATS)}")]
+    for key, path in (("task.path", task.path), ("task.evaluation_path", task.evaluation_path)):
+        found += [] if path is None else _table_problems(key, path, task)
+    return found
+
+
+def _table_problems(key: str, path: str, task: Task) -> list[str]:
+    try:
+        names = column_names(Path(path).expanduser())
+    except DataFileError as error:
+        return [describe(key, path, str(error))]
+    wanted = [("task.text", column) for column in task.text] + [("task.label", task.label)] * bool(task.label)
+    columns = f"{Path(path).name} has the columns {', '.join(names)}"
+    return [describe(name, column, columns, names) for name, column in wanted if column not in names]
+
+
 def _imbalance_factor_is_used(config: Config) -> list[str]:
     imbalance = config.task.imbalance
     if imbalance.kind is not ImbalanceKind.none and imbalance.factor == 1:
@@ -398,6 +449,9 @@ RULES: tuple[Callable[[Config], list[str]], ...] = (
     _fresh_blocks_train,
     _adalora_has_ranks_to_cut_and_time_for_it,
     _averages_keep_adalora_s_budget,
+    _form_is_one_of_the_task,
+    _a_mirror_has_the_data,
+    _a_table_has_the_columns,
     _imbalance_factor_is_used,
     _processes_match_the_launcher,
     _results_have_a_place,

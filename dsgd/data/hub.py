@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets.exceptions import DatasetsError
 
+from dsgd.config.data import how_to_get
 from dsgd.models.sources import SourceError
 
 if TYPE_CHECKING:
@@ -61,13 +62,6 @@ def location(task: Task, data: Data) -> str:
     return str(folder)
 
 
-def how_to_get(task: Task, root: str = "MIRROR") -> str:
-    """The way to a copy of the data, in words: a command for a machine with a connection, and the key to set."""
-    revision = f" --revision {task.revision}" if task.revision else ""
-    command = f"hf download {task.hub_id} --repo-type dataset{revision} --local-dir {root}/{task.hub_id}"
-    return f"`{command}` fetches it where there is a connection; then set data.root={root}, or DSGD_DATA_ROOT"
-
-
 def _of_hub(where: str, task: Task, split: str) -> datasets.Dataset:
     return datasets.load_dataset(where, task.subset, split=split, revision=task.revision)
 
@@ -83,7 +77,9 @@ def _of_mirror(where: str, task: Task, split: str) -> datasets.Dataset:
 def _absent(task: Task, where: str, split: str, error: Exception) -> str:
     subset = f", subset {task.subset}" if task.subset else ""
     reason = str(error).strip().partition("\n")[0]
-    return f"cannot read split {split} of {where}{subset} ({type(error).__name__}: {reason}); {how_to_get(task)}"
+    return (
+        f"cannot read split {split} of {where}{subset} ({type(error).__name__}: {reason}); {how_to_get(task, 'MIRROR')}"
+    )
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 
 from dsgd.data.decoding import Encoded, decoded
 from dsgd.data.images import Pixels
-from dsgd.data.sources import stratified_halves
+from dsgd.data.splits import stratified_halves, stratified_shares
 from dsgd.models.sources import SourceError
 
 if TYPE_CHECKING:
@@ -158,23 +158,3 @@ def _by_class(root: Path) -> dict[str, list[Path]]:
     if empty:
         raise SourceError(f"{root}: no images of {', '.join(empty)}")
     return found
-
-
-def stratified_shares(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows for training and rows for evaluation, each ascending int64; of each class ``share`` is for evaluation.
-
-    The share is rounded, and each side gets one example at least.
-
-    Raises:
-        SourceError: a class has a single example.
-    """
-    generator = np.random.default_rng(seed)
-    train, evaluation = [], []
-    for label in np.unique(labels):
-        rows = generator.permutation(np.flatnonzero(labels == label))
-        if len(rows) < 2:
-            raise SourceError(f"class number {label} has one example, which cannot both train and evaluate")
-        count = min(max(round(share * len(rows)), 1), len(rows) - 1)
-        evaluation.append(rows[:count])
-        train.append(rows[count:])
-    return np.sort(np.concatenate(train)), np.sort(np.concatenate(evaluation))

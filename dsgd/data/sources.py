@@ -10,6 +10,8 @@ import numpy as np
 
 from dsgd.data.corpus import Corpus, Template
 from dsgd.data.hub_tasks import TASKS, hub_corpus
+from dsgd.data.splits import stratified_halves
+from dsgd.data.table import table_corpus
 from dsgd.models.sources import SourceError, package_folder
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ def bbc_news(task: Task, _data: Data) -> Corpus:
 #: By ``task.name``.
 READERS: dict[str, Callable[[Task, Data], Corpus]] = {
     "bbc_news": bbc_news,
+    "csv": table_corpus,
     **{name: hub_corpus for name, _ in TASKS},
 }
 
@@ -72,12 +75,3 @@ def distinct_rows(texts: list[str], labels: np.ndarray) -> np.ndarray:
     for row, text in enumerate(texts):
         copies.setdefault(text, []).append(row)
     return np.array([rows[0] for rows in copies.values() if len(set(labels[rows])) == 1], dtype=np.int64)
-
-
-def stratified_halves(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows for training and rows for evaluation, each ascending int64; a class's odd row goes to training."""
-    generator = np.random.default_rng(seed)
-    shuffled = [generator.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
-    train = np.concatenate([rows[: (len(rows) + 1) // 2] for rows in shuffled])
-    evaluation = np.concatenate([rows[(len(rows) + 1) // 2 :] for rows in shuffled])
-    return np.sort(train), np.sort(evaluation)

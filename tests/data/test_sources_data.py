@@ -7,7 +7,8 @@ import pytest
 
 from dsgd.config.schema import Data, Task
 from dsgd.data.imbalance import rows_hash
-from dsgd.data.sources import READERS, bbc_news, distinct_rows, read_text, stratified_halves
+from dsgd.data.sources import READERS, bbc_news, distinct_rows, read_text
+from dsgd.data.splits import stratified_halves
 from dsgd.models.sources import SourceError
 
 
