@@ -65,7 +65,7 @@ def test_only_batch_norm_counts():
 
 @pytest.mark.parametrize("config", [parts.SWA(checkpoints=2, last=[2]), parts.EMA(decay=0.5)], ids=["swa", "ema"])
 def test_an_average_gets_statistics_of_its_own_and_gives_them_back(config):
-    """The weight is 1 and then 3: averaged 2 by SWA and (1/4 · 1 + 1/2 · 3) / (3/4) = 7/3 by EMA; means scale with it."""
+    """The weight is 1 and then 3: averaged 2 by SWA and (1/4 · 1 + 1/2 · 3) / (3/4) = 7/3 by EMA."""
     seen = batches(16)
     part = build("averaging", config, total_steps=2, refresh=lambda model: estimate_statistics(model, seen))
     model = Normalised()
