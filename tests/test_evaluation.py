@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from dsgd.config.schema import Evaluation
-from dsgd.evaluation import NonFinitePredictions, Predictions, evaluate, metrics, near_collapsed, status
+from dsgd.evaluation import (
+    NonFinitePredictions,
+    Predictions,
+    evaluate,
+    metrics,
+    near_collapsed,
+    shot_accuracies,
+    status,
+)
 
 THRESHOLDS = Evaluation()
 
@@ -333,3 +341,18 @@ def test_importing_the_module_is_cheap():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_accuracies_by_shots_divide_the_classes_by_their_training_examples():
+    """Counts 101, 100, 20, 19 with many above 100 and few below 20: classes 1 and 2 are medium, both edges included.
+
+    Right are 3 of 4 of class 0, 1 of 2 of class 1, 1 of 1 of class 2, none of 2 of class 3: 3/4, 2/3 and 0.
+    """
+    predictions = of(*counts((0, 0, 3), (0, 1, 1), (1, 1, 1), (1, 0, 1), (2, 2, 1), (3, 0, 2)), k=4)
+    found = shot_accuracies(predictions, [101, 100, 20, 19], many=100, few=20)
+    assert found == {"accuracy_many": 0.75, "accuracy_medium": pytest.approx(2 / 3), "accuracy_few": 0.0}
+
+
+def test_a_group_of_shots_without_examples_has_no_accuracy():
+    predictions = of(*counts((0, 0, 1), (1, 1, 1)))
+    assert shot_accuracies(predictions, [500, 400], many=100, few=20) == {"accuracy_many": 1.0}

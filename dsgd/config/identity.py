@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any
 
 from dsgd.config.parts import PARTS, SLOTS, Loss, ScheduleName
-from dsgd.config.schema import Config, ImbalanceKind
+from dsgd.config.schema import Config, ImbalanceKind, Modality
 
 #: Raised when the meaning of a key changes, so that old runs are not taken for new ones.
 SCHEMA_VERSION = 1
@@ -127,6 +127,8 @@ def _unread(config: Config) -> tuple[str, ...]:
         unread.append("task.imbalance.subset_seed")
     if config.task.name not in OWN_DATA or config.task.evaluation_path is not None:
         unread += ["task.evaluation_share", "task.split_seed"]
+    if config.task.modality is Modality.image:
+        unread.append("task.max_length")
     if config.trainer.max_steps is not None:
         unread.append("trainer.epochs")
     if config.debug.examples is None:

@@ -210,10 +210,18 @@ def _convolutional_nets_have_no_blocks(config: Config) -> list[str]:
     reason = f"model={config.model.name} is convolutional and has no transformer blocks; give"
     asked = {
         "trainer.layer_decay": (config.trainer.layer_decay, 1.0),
-        "adapter": (config.adapter.name, "full"),
         "diagnostics": (config.diagnostics.name, "none"),
     }
     return [describe(key, value, f"{reason} {plain}") for key, (value, plain) in asked.items() if value != plain]
+
+
+def _adapters_know_their_places(config: Config) -> list[str]:
+    adapter, model = config.adapter, config.model
+    if isinstance(adapter, Full) or model.modality is not Modality.image:
+        return []
+    return [
+        describe("adapter", adapter.name, f"has its places in models of text, not in model={model.name}; give full")
+    ]
 
 
 def _images_have_one_layer_above_the_blocks(config: Config) -> list[str]:
@@ -443,6 +451,7 @@ RULES: tuple[Callable[[Config], list[str]], ...] = (
     _alpha_is_given_once,
     _blocks_are_there,
     _convolutional_nets_have_no_blocks,
+    _adapters_know_their_places,
     _images_have_one_layer_above_the_blocks,
     _patches_tile_the_image,
     _an_image_folder_is_there,

@@ -188,9 +188,7 @@ def _checkpoint(model: Model, find: Callable[[Model], ModelSource]) -> _Checkpoi
     settings = json.loads(_file(source, "config.json").read_text(encoding="utf-8"))
     architecture = settings.get("architecture")
     if not isinstance(architecture, str) or not is_model(architecture):
-        raise SourceError(
-            f"{source.location}: config.json names no architecture of timm, so no image model: {architecture}"
-        )
+        raise SourceError(f"{source.location}: config.json names no architecture that timm knows, but {architecture}")
     return _Checkpoint(architecture, settings.get("model_args", {}), settings.get("pretrained_cfg", settings), source)
 
 
@@ -213,7 +211,7 @@ def _preprocessor(model: Model, checkpoint: _Checkpoint) -> ImagePreprocessor:
     usual = get_pretrained_cfg(checkpoint.architecture)
     settings = {**(usual.to_dict() if usual else {}), **checkpoint.settings}
     channels = checkpoint.arguments.get("in_chans", settings["input_size"][0])
-    size = model.image_size or checkpoint.arguments.get("img_size", settings["input_size"][-1])
+    size = model.image_size or settings["input_size"][-1]
     mean, std = _per_channel(settings["mean"], channels), _per_channel(settings["std"], channels)
     return ImagePreprocessor(size, channels, mean, std, settings["interpolation"])
 
