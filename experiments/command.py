@@ -44,8 +44,7 @@ def main(
     table = draw(_file_name(name, usual, options), frame)
     table = replace(table, notes=[*table.notes, f"Command: `{_command(name, usual, options)}`"])
     paths = write(table, options.out or options.results_dir)
-    print(to_markdown(table), end="")
-    print(f"\nwritten: {', '.join(str(path) for path in paths)}")
+    print(f"{to_markdown(table)}\nwritten: {', '.join(map(str, paths))}")
     return 0
 
 
