@@ -144,11 +144,25 @@ def rows_of(frame: pd.DataFrame, columns: Sequence[Column], printed: Mapping[Pla
         for variant in variants or ("",):
             places = [(column, printed.get(Place(model, label, 1, *column))) for column in columns]
             cells = tuple(
-                _cell(tasks[column.task], column, variant, value) if column.task in tasks else None
+                cell_of(tasks[column.task], column, variant, value) if column.task in tasks else None
                 for column, value in places
             )
             rows.append(Row(model, label, cells, variant, 1, printed.get(Place(model, label, 1, AVERAGE))))
     return rows
+
+
+def cell_of(runs: Sequence[Record], column: Column, variant: str = "", printed: Printed | None = None) -> Cell:
+    """One entry, from the runs that were planned for it."""
+    done = finished(runs)
+    measured = [_measured(run, column, variant) for run in done]
+    return Cell(
+        planned=len(runs),
+        accuracies=tuple(100 * accuracy for accuracy, _ in measured),
+        statuses=tuple(status for _, status in measured),
+        mixed=mixture_of(done),
+        printed=printed,
+        **states_of(runs),
+    )
 
 
 def states_of(runs: Sequence[Record]) -> dict[str, int]:
@@ -165,19 +179,6 @@ def mixture_of(runs: Sequence[Record]) -> dict[str, list[str]]:
     """Surroundings in which finished runs differ."""
     known = [{key: run[key] for key in SURROUNDINGS if isinstance(run.get(key), str)} for run in runs]
     return mixed(known, SURROUNDINGS)
-
-
-def _cell(runs: Sequence[Record], column: Column, variant: str, printed: Printed | None) -> Cell:
-    done = finished(runs)
-    measured = [_measured(run, column, variant) for run in done]
-    return Cell(
-        planned=len(runs),
-        accuracies=tuple(100 * accuracy for accuracy, _ in measured),
-        statuses=tuple(status for _, status in measured),
-        mixed=mixture_of(done),
-        printed=printed,
-        **states_of(runs),
-    )
 
 
 def _measured(run: Record, column: Column, variant: str) -> tuple[float, str]:

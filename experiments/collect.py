@@ -17,7 +17,7 @@ from experiments.grid import PlannedRun, grid
 from experiments.states import Found, look
 
 #: What a row has of the plan, whatever became of the run.
-PLANNED = ("id", "cell_id", "model", "task", "method", "preset", "seed", "variants", "overrides")
+PLANNED = ("id", "cell_id", "model", "task", "method", "preset", "seed", "variants", "overrides", "facts")
 
 #: What can change a run's numbers without being part of its identity; a cell that mixes them says so.
 SURROUNDINGS = ("precision", "threads", "device", "torch", "transformers", "numpy")
@@ -34,10 +34,10 @@ def collect(experiment: str, results: Path, overrides: tuple[str, ...] = ()) -> 
     Returns:
         Columns that every row has: ``id``, ``cell_id``, ``model``, ``task``, ``method`` (its label), ``preset``,
         ``seed``, ``variants`` (names of further averages of one training: tuple), ``overrides`` (for ``run.py``:
-        tuple), ``state`` (finished, failed, running, missing), ``reason`` (why it is not finished, else empty) and
-        ``folder`` (Path; None where there is none). Finished rows have the keys of ``metrics.json`` too (accuracies
-        in [0, 1]), the status by the experiment's thresholds, and as text what may differ between the runs of a cell
-        (``SURROUNDINGS``).
+        tuple), ``facts`` (:class:`experiments.grid.Facts`), ``state`` (finished, failed, running, missing), ``reason``
+        (why it is not finished, else empty) and ``folder`` (Path; None where there is none). Finished rows have the
+        keys of ``metrics.json`` too (accuracies in [0, 1]), the status by the experiment's thresholds, and as text
+        what may differ between the runs of a cell (``SURROUNDINGS``).
 
     Raises:
         ConfigErrors: there is no such experiment, or an override is wrong.

@@ -67,6 +67,15 @@ def row_title(row: Row) -> str:
     return variant_title(row.label, row.variant) if row.variant else method_title(row.label)
 
 
+def entry_of(cell: Cell | None) -> Entry:
+    """Mean ± deviation and counts; what is starred or has a dagger stands in the legend."""
+    if cell is None:
+        return Entry(DASH, "not planned")
+    text = DASH if cell.mean is None else f"{cell.mean:.2f} ± {DASH if cell.std is None else f'{cell.std:.2f}'}"
+    star, dagger = "∗" if cell.all_collapsed else "", "†" if cell.mixed else ""
+    return Entry(f"{star}{text}{star}{dagger}", _counts(cell))
+
+
 # --- what a person reads --------------------------------------------------------------------------------------------
 
 
@@ -77,7 +86,7 @@ def _group(rows: Sequence[Row]) -> list[list[Entry]]:
     styles.append(ranked([row.average.mean for row in rows]))
     lines: list[list[Entry]] = []
     for position, row in enumerate(rows):
-        cells = [_entry(cell) for cell in row.cells]
+        cells = [entry_of(cell) for cell in row.cells]
         entries = [*cells, *_averages(row)]
         own = [entry._replace(style=style[position]) for entry, style in zip(entries, styles, strict=False)]
         model = Entry(model_title(row.model) if position == 0 else "")
@@ -85,14 +94,6 @@ def _group(rows: Sequence[Row]) -> list[list[Entry]]:
         if row.printed_average or any(cell is not None and cell.printed for cell in row.cells):
             lines.append([Entry(""), Entry("", "paper"), *map(_printed_entry, row.cells), *_printed_averages(row)])
     return lines
-
-
-def _entry(cell: Cell | None) -> Entry:
-    if cell is None:
-        return Entry(DASH, "not planned")
-    text = DASH if cell.mean is None else f"{cell.mean:.2f} ± {DASH if cell.std is None else f'{cell.std:.2f}'}"
-    star, dagger = "∗" if cell.all_collapsed else "", "†" if cell.mixed else ""
-    return Entry(f"{star}{text}{star}{dagger}", _counts(cell))
 
 
 def _counts(cell: Cell) -> str:

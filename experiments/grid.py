@@ -50,6 +50,7 @@ class Facts:
     micro_batch: int
     epochs: int
     max_steps: int | None
+    learning_rate: float
     parts: tuple[str, ...]  # of the slots, such as "gradient=pcgrad"
 
 
@@ -175,6 +176,7 @@ def _facts(config: Config) -> Facts:
         micro_batch=trainer.batch_size,
         epochs=trainer.epochs,
         max_steps=config.debug.max_steps or trainer.max_steps,
+        learning_rate=trainer.lr,
         parts=tuple(f"{slot}={getattr(config, slot).name}" for slot in SLOTS),
     )
 

@@ -18,21 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsgd.config.validation import ConfigErrors, cuda_device_count
-from dsgd.runs import RunFolder, State, has_diagnostics, replacement, scan
+from dsgd.runs import State
 from experiments import cost
 from experiments.cost import Device
 from experiments.grid import PlannedRun, grid
+from experiments.states import Found, look
 
 STATES: tuple[State, ...] = ("finished", "running", "failed", "missing")
-
-
-@dataclass(frozen=True)
-class Found:
-    """A planned run and what became of it."""
-
-    run: PlannedRun
-    state: State
-    seconds: float | None  # of a finished one
 
 
 @dataclass(frozen=True)
@@ -59,25 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lines = report(options.experiment, options.results_dir, found, wanted, device)
     print("\n".join(lines))
     return 0
-
-
-def look(planned: Iterable[PlannedRun], results: Path) -> list[Found]:
-    """The state of each planned run under ``results``.
-
-    A finished run that lacks the files of the diagnostics asked for is to be trained again: it is as far as the
-    attempt to replace it, and missing where there is none.
-    """
-    folders = {folder.path.name.rpartition("-")[2]: folder for folder in scan(results)}
-    return [_look(run, folders.get(run.id), replacement(results, run.id)) for run in planned]
-
-
-def _look(run: PlannedRun, folder: RunFolder | None, attempt: RunFolder) -> Found:
-    state: State = "missing" if folder is None else folder.state
-    if folder is None or state != "finished":
-        return Found(run, state, None)
-    if not has_diagnostics(folder, run.diagnostics):
-        return Found(run, attempt.state, None)
-    return Found(run, "finished", folder.metrics.get("seconds"))
 
 
 # --- cost -----------------------------------------------------------------------------------------------------------

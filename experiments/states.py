@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from dsgd.runs import RunFolder, State, has_diagnostics, replacement, scan
 from experiments.grid import PlannedRun
 
 
-class Found(NamedTuple):
+@dataclass(frozen=True)
+class Found:
     """A planned run and what became of it."""
 
     run: PlannedRun
     state: State
     folder: RunFolder | None  # where its files are; None where there are none
-    reason: str  # why it is not finished, where that is known
+    reason: str = ""  # why it is not finished, where that is known
+
+    @cached_property
+    def seconds(self) -> float | None:
+        """That a finished run took."""
+        return self.folder.metrics.get("seconds") if self.folder and self.state == "finished" else None
 
 
 def look(planned: Iterable[PlannedRun], results: Path) -> list[Found]:
@@ -31,7 +38,7 @@ def look(planned: Iterable[PlannedRun], results: Path) -> list[Found]:
 
 def _look(run: PlannedRun, folder: RunFolder | None, attempt: RunFolder) -> Found:
     if folder is None:
-        return Found(run, "missing", None, "")
+        return Found(run, "missing", None)
     state = folder.state
     if state == "finished" and not has_diagnostics(folder, run.diagnostics):
         state = attempt.state

@@ -84,7 +84,7 @@ def _planned(model: str, task: str, method: str, seed: int) -> PlannedRun:
         diagnostics="none",
         variants=("swa3", "swa5") if method == "swa" else (),
         evaluation=Evaluation(),
-        facts=Facts(*[None] * 4, 128, 1, *[None] * 3, 20, 20, 3, None, ()),
+        facts=Facts(*[None] * 4, 128, 1, *[None] * 3, 20, 20, 3, None, 1e-5, ()),
     )
 
 

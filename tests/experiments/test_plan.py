@@ -28,6 +28,7 @@ FACTS = Facts(
     micro_batch=5,
     epochs=2,
     max_steps=None,
+    learning_rate=1e-3,
     parts=("adapter=full",),
 )
 DEVICE = cost.Device(name="a calculator", tflops=1e-6, least_step=0.0, bytes=4, memory_gib=None)

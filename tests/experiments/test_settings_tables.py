@@ -1,0 +1,74 @@
+import dataclasses
+
+import pytest
+from make_runs import planned
+
+from experiments import learning_rates, printed, table3, table4, table5
+from experiments.cells import Cell
+from experiments.collect import collect, gather
+from experiments.learning_rates import chosen
+from experiments.settings import Line, Setting, settings_table
+from experiments.tables import to_csv, to_markdown
+
+
+def with_facts(run, **facts):
+    return dataclasses.replace(run, facts=dataclasses.replace(run.facts, **facts))
+
+
+def test_a_setting_that_differs_from_the_papers_is_marked():
+    settings = [Setting("Epochs", lambda run: run["epochs"], "epochs"), Setting("Clip", lambda _: 1.0, "clip")]
+    lines = [Line(("COPA",), {"epochs": 10}, {"epochs": 10}), Line(("RTE",), {"epochs": 3}, {"epochs": 10})]
+    table = settings_table("t", "Table 9. A test.", ["Task"], lines, settings, [])
+    text = to_markdown(table)
+    assert "| COPA | 10 (paper 10)  | 1    |" in text
+    assert "| RTE  | 3 (paper 10) ≠ | 1    |" in text
+    assert to_csv(table).splitlines()[:2] == ["task,setting,ours,paper,agrees", "COPA,Epochs,10,10,true"]
+
+
+def test_table_3_puts_the_configs_sizes_beside_the_papers(tmp_path):
+    run = next(run for run in planned("table1") if run.task == "copa")
+    run = with_facts(run, classes=2, train_examples=400, evaluation_examples=100)
+    assert "400 (paper 400)" in to_markdown(table3.draw("t", gather([run], tmp_path)))
+    run = with_facts(run, train_examples=399)
+    assert "399 (paper 400) ≠" in to_markdown(table3.draw("t", gather([run], tmp_path)))
+
+
+def test_table_4_reads_the_composed_config(tmp_path):
+    records = table4.draw("t", collect("laptop/smoke", tmp_path, ("trainer.lr=3e-5", "trainer.epochs=7"))).records
+    ours = {record["setting"]: record["ours"] for record in records}
+    assert (ours["Learning rate"], ours["Epochs"], ours["Batch"]) == ("3e-05", "7", "20")
+
+
+def test_table_5s_rows_are_found_by_the_factor_that_was_used():
+    """36223 images are what the factor 0.5 leaves of CIFAR-10; the paper calls it 50."""
+    rows = table5._printed()
+    assert (rows["cifar10_longtail_2"]["train"], rows["cifar10_longtail_2"]["printed_ratio"]) == (36223, 50)
+    assert rows["cifar100_step_100"]["train"] == 25250
+    assert "cifar10_longtail_50" not in rows
+
+
+def test_every_printed_value_has_one_place():
+    """Table 1: 2 models × 12 rows × (6 tasks + 1 average); Table 2: 6 × 8; Table 6: 6 × (6 + 1)."""
+    assert len(printed.table1()) == 2 * 12 * 7
+    assert len(printed.table2()) == 6 * 8
+    assert len(printed.table6()) == 6 * 7
+    assert printed.table1()["roberta_large", "dsgd", 1, "copa", ""] == (88.10, 3.21)
+
+
+def test_the_chosen_rate_has_the_highest_mean_and_needs_every_run():
+    low, high = Cell(planned=1, accuracies=(70.0,)), Cell(planned=1, accuracies=(80.0,))
+    assert chosen({1e-4: high, 1e-5: low}) == 1e-4
+    assert chosen({1e-4: low, 1e-5: low}) == 1e-5
+    assert chosen({1e-4: high, 1e-5: Cell(planned=2, accuracies=(70.0,), missing=1)}) is None
+
+
+def test_rates_are_columns_and_are_never_pooled(tmp_path):
+    frame = collect("laptop/smoke", tmp_path, ("method=fft", "trainer.lr=1e-5,1e-4"))
+    table = learning_rates.draw("t", frame)
+    assert table.head == ["Model", "Task", "Method", "1e-05", "0.0001", "Chosen"]
+    assert [(record["learning_rate"], record["planned"]) for record in table.records] == [("1e-05", 2), ("0.0001", 2)]
+
+
+@pytest.mark.parametrize("draw", [table3.draw, table4.draw, table5.draw, learning_rates.draw])
+def test_settings_need_no_runs(draw, tmp_path):
+    assert to_markdown(draw("t", collect("laptop/smoke", tmp_path)))
