@@ -45,26 +45,37 @@ def make_observer(diagnostics: Diagnostics) -> Observer:
     Raises:
         ValueError: there is none of that name.
     """
-    if diagnostics.name == "gradients":
-        return GradientObserver(diagnostics.layers)
-    if diagnostics.name == "representations":
-        return RepresentationObserver()
-    if diagnostics.name == "none":
-        return NoObserver()
-    raise ValueError(f"diagnostics.name = {diagnostics.name}: give one of none, gradients, representations")
+    observers: dict[str, list[Observer]] = {
+        "none": [],
+        "gradients": [GradientObserver(diagnostics.layers)],
+        "representations": [RepresentationObserver()],
+    }
+    observers["all"] = observers["gradients"] + observers["representations"]
+    if diagnostics.name not in observers:
+        raise ValueError(f"diagnostics.name = {diagnostics.name}: give one of {', '.join(observers)}")
+    return Observers(observers[diagnostics.name])
 
 
-class NoObserver:
-    """Sees nothing."""
+class Observers:
+    """Several observers, or none, as one."""
+
+    def __init__(self, observers: list[Observer]) -> None:
+        self.observers = observers
 
     def start(self, training: Training) -> None:
-        """Nothing."""
+        """Each in turn."""
+        for observer in self.observers:
+            observer.start(training)
 
     def before_step(self, training: Training, window: Window) -> None:
-        """Nothing."""
+        """Each in turn."""
+        for observer in self.observers:
+            observer.before_step(training, window)
 
     def finish(self, training: Training) -> None:
-        """Nothing."""
+        """Each in turn."""
+        for observer in self.observers:
+            observer.finish(training)
 
 
 # --- gradients ------------------------------------------------------------------------------------------------------

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from dsgd.config.compose import Run
 
 #: What an observed run leaves.
-DIAGNOSTIC_FILES = {"gradients": "diagnostics.parquet", "representations": "representations.npz"}
+DIAGNOSTIC_FILES = {
+    "none": (),
+    "gradients": ("diagnostics.parquet",),
+    "representations": ("representations.npz",),
+    "all": ("diagnostics.parquet", "representations.npz"),
+}
 
 State = Literal["missing", "running", "finished", "failed"]
 
@@ -135,9 +140,8 @@ def is_complete(run: Run, folder: RunFolder) -> bool:
 
 
 def has_diagnostics(folder: RunFolder, diagnostics: str) -> bool:
-    """Whether ``folder`` holds the file that these diagnostics leave, if they leave one."""
-    needed = DIAGNOSTIC_FILES.get(diagnostics)
-    return needed is None or (folder.path / needed).exists()
+    """Whether ``folder`` holds the files that these diagnostics leave."""
+    return all((folder.path / name).exists() for name in DIAGNOSTIC_FILES[diagnostics])
 
 
 def folder_of(run: Run) -> RunFolder:

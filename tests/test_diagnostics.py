@@ -25,7 +25,7 @@ from dsgd.evaluation import Predictions
 from dsgd.execution import execute
 from dsgd.methods.loss.cross_entropy import CrossEntropy
 from dsgd.methods.loss.dsgd import DSGD
-from dsgd.runs import RunFolder, folder_of
+from dsgd.runs import DIAGNOSTIC_FILES, RunFolder, folder_of
 from dsgd.schedules import StaticSchedule
 from helpers import random_batch, tiny_classifier, window_of
 
@@ -60,23 +60,24 @@ def observed(model, loss, window, folder, layers=None):
 
 
 @pytest.mark.parametrize(
-    ("name", "file", "options"),
+    ("name", "options"),
     [
-        ("gradients", "diagnostics.parquet", ()),
-        ("gradients", "diagnostics.parquet", ("method=pcgrad", "trainer.accumulation=2", "trainer.batch_size=10")),
-        ("representations", "representations.npz", ()),
+        ("gradients", ()),
+        ("gradients", ("method=pcgrad", "trainer.accumulation=2", "trainer.batch_size=10")),
+        ("representations", ()),
+        ("all", ()),
     ],
 )
-def test_training_is_bit_identical_with_and_without(train, run_of, name, file, options):
+def test_training_is_bit_identical_with_and_without(train, run_of, name, options):
     """Dropout on, so a single draw or gradient left behind would show.
 
-    The finished run is trained again for the file that it lacks, and not a third time.
+    The finished run is trained again for the files that it lacks, and not a third time.
     """
     plain = numbers_of(train(*options))
     watched = run_of(f"diagnostics={name}", *options)
     assert execute(watched) == "finished"
     folder = folder_of(watched)
-    assert (folder.path / file).exists()
+    assert all((folder.path / file).exists() for file in DIAGNOSTIC_FILES[name])
     again = numbers_of(folder)
     assert plain["id"] == again["id"]
     assert plain["losses"] == again["losses"]

@@ -275,7 +275,7 @@ class Debug:
 class Diagnostics:
     """Observers that never change a run."""
 
-    name: str = "none"  # none | gradients | representations
+    name: str = "none"  # none | gradients | representations | all
     layers: int | None = at_least(10, 1)  # gradients: how many of the encoder's weight matrices; null = all
 
 

@@ -433,7 +433,7 @@ def _computes_on_cuda(device: str) -> bool:
 
 
 def _observers_are_known(config: Config) -> list[str]:
-    known = {"tracking": ("wandb", "none"), "diagnostics": ("none", "gradients", "representations")}
+    known = {"tracking": ("wandb", "none"), "diagnostics": ("none", "gradients", "representations", "all")}
     return [
         describe(f"{group}.name", name, f"give one of {', '.join(names)}", names)
         for group, names in known.items()
