@@ -38,7 +38,7 @@ def smaller_spread(of: Samples, than: Samples, _limit: float) -> Outcome:
     """Brown–Forsythe's test on standard deviations of accuracy; over tasks, on accuracies less their task's median."""
     effect = std_fall(of, than)
     test = brown_forsythe(*(np.concatenate([_centred(sample) for sample in side]) for side in (of, than)))
-    return Outcome(effect, test.p, f"STD {-effect:+.2f} points")
+    return Outcome(effect, test.p, f"STD {0 - effect:+.2f} points")
 
 
 def fewer_failures(of: Samples, than: Samples, _limit: float) -> Outcome:

@@ -1,6 +1,6 @@
 """The papers' claims, each tested on our runs and held against the paper's own tables.
 
-    python -m experiments.claims [--experiment NAME ...] [--results-dir results] [--out DIR]
+    python -m experiments.claims [--experiment NAME] [--results-dir results] [--out DIR] [key=value ...]
 
 ``claims.yaml`` says what is claimed, which experiment's runs speak to it and which test decides it
 (``claim_tests.py``). A claim is *supported* where all of its comparisons are significant at 5 % after Holm's correction
@@ -73,20 +73,21 @@ class Line:
 def main(arguments: list[str] | None = None) -> int:
     """Print the ledger for the runs of some experiments; with ``--out``, write it."""
     parser = argparse.ArgumentParser(prog="python -m experiments.claims", description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--experiment", nargs="+", help="judge all claims by the runs of these; default: each its own")
+    parser.add_argument("--experiment", help="judge all claims by the runs of this one; default: each by its own")
     parser.add_argument("--results-dir", type=Path, default=Path("results"), help="where runs/ lies")
     parser.add_argument("--out", type=Path, help="also write claims.md and claims.csv into this folder")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="as for run.py beside experiment=...")
     options = parser.parse_args(arguments)
     try:
-        lines = ledger(read_claims(), options.results_dir, options.experiment)
+        lines = ledger(read_claims(), options.results_dir, options.experiment, tuple(options.overrides))
     except ConfigErrors as errors:
         print(errors, file=sys.stderr)
         return 2
     print_listing(lines)
     print("\n" + ", ".join(f"{sum(line.ours == verdict for line in lines)} {verdict}" for verdict in get_args(Verdict)))
     if options.out is not None:
-        named = ["--experiment", *options.experiment] if options.experiment else []
-        command = " ".join(["python", "-m", "experiments.claims", *named, "--out", "DIR"])
+        named = ["--experiment", options.experiment] if options.experiment else []
+        command = " ".join(["python", "-m", "experiments.claims", *named, "--out", "DIR", *options.overrides])
         write_listing(lines, options.out, "claims", command)
     return 0
 
@@ -109,25 +110,28 @@ def read_claims(path: Path = LEDGER) -> list[Claim]:
     return claims
 
 
-def ledger(claims: Sequence[Claim], results: Path, experiments: Sequence[str] | None = None) -> list[Line]:
-    """One line for each claim, by the runs of ``experiments``, or of each claim's own.
+def ledger(
+    claims: Sequence[Claim], results: Path, experiment: str | None = None, overrides: tuple[str, ...] = ()
+) -> list[Line]:
+    """One line for each claim, by the runs of ``experiment``, or of each claim's own.
 
     Raises:
-        ConfigErrors: there is no such experiment.
+        ConfigErrors: there is no such experiment, or an override is wrong.
     """
 
     @cache
-    def samples(experiment: str) -> dict[Place, Sample]:
-        return samples_of(collect(experiment, results))
+    def samples(name: str) -> dict[Place, Sample]:
+        return samples_of(collect(name, results, overrides))
 
-    lines = []
-    for claim in claims:
-        known: dict[Place, Sample] = {}
-        for experiment in experiments or [claim.experiment]:
-            known |= samples(experiment)
-        paper = said_by_the_paper(claim, printed_values(claim.table))
-        lines.append(Line(claim.claim, claim.source, *judged(claim, known), paper))
-    return lines
+    return [
+        Line(
+            claim.claim,
+            claim.source,
+            *judged(claim, samples(experiment or claim.experiment)),
+            said_by_the_paper(claim, printed_values(claim.table)),
+        )
+        for claim in claims
+    ]
 
 
 def judged(claim: Claim, samples: Mapping[Place, Sample]) -> tuple[Verdict, str, str]:
@@ -224,7 +228,7 @@ def _numbers(found: Sequence[Comparison[Sample]], outcomes: Sequence[Outcome]) -
 
 
 def _p(p: float) -> str:
-    return "" if p == 0 else ", too few runs" if math.isnan(p) else f", p = {p:.2g}"
+    return "" if p == 0 else ", no test: too few runs or no spread" if math.isnan(p) else f", p = {p:.2g}"
 
 
 def _runs(claim: Claim, found: Sequence[Comparison[Sample]], models: set[str]) -> str:

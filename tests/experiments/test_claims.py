@@ -275,6 +275,14 @@ def test_the_ledger_of_an_experiment_without_runs(tmp_path, capsys):
     assert "--experiment laptop/smoke" in (tmp_path / "claims.md").read_text()
 
 
+def test_overrides_choose_other_runs(tmp_path, capsys):
+    """With ``debug=tiny`` the four runs are others by id, but what they all change is no part of a method's name."""
+    assert main(["--experiment", "laptop/smoke", "--results-dir", str(tmp_path), "debug=tiny"]) == 0
+    assert "| DSGD fails less often than fine-tuning | DSGD, section 1 | not run | no run has ended | 0 of 4 |" in (
+        capsys.readouterr().out
+    )
+
+
 def test_an_unknown_experiment_is_refused(tmp_path, capsys):
     assert main(["--experiment", "laptop/smok", "--results-dir", str(tmp_path)]) == 2
     assert "laptop/smok" in capsys.readouterr().err
