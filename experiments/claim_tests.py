@@ -1,0 +1,142 @@
+"""The tests that decide claims: each compares two lists of samples and says how large the effect is and how sure.
+
+The lists hold one sample a task; with several, averages over tasks are compared. A positive effect is in favour.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.samples import Moments, Sample
+from experiments.statistics import binomial_interval, brown_forsythe, welch
+
+
+class Outcome(NamedTuple):
+    """Of one comparison; ``p`` is two-sided, NaN where there are too few runs to tell."""
+
+    effect: float
+    p: float
+    text: str
+
+
+Samples = Sequence[Sample]
+Test = Callable[[Samples, Samples, float], Outcome]  # (of, than, limit)
+
+
+def higher_mean(of: Samples, than: Samples, _limit: float) -> Outcome:
+    """Welch's test on mean accuracies."""
+    effect = mean_gain(of, than)
+    return Outcome(effect, _welch_of_averages(of, than), f"{effect:+.2f} points")
+
+
+def smaller_spread(of: Samples, than: Samples, _limit: float) -> Outcome:
+    """Brown–Forsythe's test on standard deviations of accuracy; over tasks, on accuracies less their task's median."""
+    effect = std_fall(of, than)
+    test = brown_forsythe(*(np.concatenate([_centred(sample) for sample in side]) for side in (of, than)))
+    return Outcome(effect, test.p, f"STD {0 - effect:+.2f} points")
+
+
+def fewer_failures(of: Samples, than: Samples, _limit: float) -> Outcome:
+    """Fisher's exact test on the numbers of failed runs: collapsed, degenerate or without a result."""
+    from scipy.stats import fisher_exact
+
+    (failed, ended), (other_failed, other_ended) = _failures(of), _failures(than)
+    text = f"{failed}/{ended} against {other_failed}/{other_ended} failed"
+    if not ended or not other_ended:
+        return Outcome(math.nan, math.nan, text)
+    table = [[failed, ended - failed], [other_failed, other_ended - other_failed]]
+    return Outcome(other_failed / other_ended - failed / ended, float(fisher_exact(table).pvalue), text)
+
+
+def none_fails(of: Samples, _than: Samples, _limit: float) -> Outcome:
+    """No planned run fails: one failure refutes it, all runs without one support it. No statement about a rate."""
+    failed, ended = _failures(of)
+    complete = ended == sum(sample.planned for sample in of)
+    return _counted(-1 if failed else 1, decided=failed > 0 or complete, failed=failed, ended=ended)
+
+
+def some_fail(of: Samples, _than: Samples, _limit: float) -> Outcome:
+    """At least one planned run fails."""
+    failed, ended = _failures(of)
+    complete = ended == sum(sample.planned for sample in of)
+    return _counted(1 if failed else -1, decided=failed > 0 or complete, failed=failed, ended=ended)
+
+
+def at_most_times_as_slow(of: Samples, than: Samples, limit: float) -> Outcome:
+    """Welch's test on the logarithms of training times, against a ratio of ``limit``."""
+    times, others = ([np.log(sample.seconds) for sample in side] for side in (of, than))
+    if not all(len(time) for time in [*times, *others]):
+        return Outcome(math.nan, math.nan, "no times")
+    ratio = math.exp(fmean(time.mean() for time in times) - fmean(time.mean() for time in others))
+    p = welch(np.concatenate(times), np.concatenate(others) + math.log(limit)).p
+    return Outcome(limit - ratio, p, f"{ratio:.2f} times the training time")
+
+
+def at_least_times_as_slow(of: Samples, than: Samples, limit: float) -> Outcome:
+    """The same with the other side."""
+    effect, p, text = at_most_times_as_slow(of, than, limit)
+    return Outcome(-effect, p, text)
+
+
+TESTS: dict[str, Test] = {
+    "higher_mean": higher_mean,
+    "smaller_spread": smaller_spread,
+    "fewer_failures": fewer_failures,
+    "none_fails": none_fails,
+    "some_fail": some_fail,
+    "at_most_times_as_slow": at_most_times_as_slow,
+    "at_least_times_as_slow": at_least_times_as_slow,
+}
+OF_ONE = ("none_fails", "some_fail")  # tests without a second side
+
+
+def mean_gain(of: Sequence[Moments], than: Sequence[Moments]) -> float:
+    """By how many points the average of the means is higher."""
+    return fmean(side.mean for side in of) - fmean(side.mean for side in than)
+
+
+def std_fall(of: Sequence[Moments], than: Sequence[Moments]) -> float:
+    """By how many points the average of the standard deviations is lower."""
+    return fmean(side.std for side in than) - fmean(side.std for side in of)
+
+
+#: What printed means and STDs alone can say of a test.
+PRINTED_EFFECTS: dict[str, Callable[[Sequence[Moments], Sequence[Moments]], float]] = {
+    "higher_mean": mean_gain,
+    "smaller_spread": std_fall,
+}
+
+
+def _welch_of_averages(of: Samples, than: Samples) -> float:
+    """P of equal averages of independent means; with one sample a side this is Welch's test (Satterthwaite 1946)."""
+    from scipy.stats import t
+
+    sides = [*of, *than]
+    counts = [len(sample.accuracies) for sample in sides]
+    if min(counts) < 2:
+        return math.nan
+    variances = [sample.std**2 / count / len(of) ** 2 for sample, count in zip(sides, counts, strict=True)]
+    if sum(variances) == 0:
+        return math.nan
+    freedom = sum(variances) ** 2 / sum(v**2 / (count - 1) for v, count in zip(variances, counts, strict=True))
+    return float(2 * t.sf(abs(mean_gain(of, than)) / math.sqrt(sum(variances)), freedom))
+
+
+def _centred(sample: Sample) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    values = np.asarray(sample.accuracies, dtype=np.float64)
+    return values - np.median(values) if len(values) else values
+
+
+def _failures(samples: Samples) -> tuple[int, int]:
+    return sum(sample.failures for sample in samples), sum(sample.ended for sample in samples)
+
+
+def _counted(effect: float, *, decided: bool, failed: int, ended: int) -> Outcome:
+    low, high = binomial_interval(failed, ended)
+    text = f"{failed}/{ended} failed, 95 % interval {low:.0%} to {high:.0%}"
+    return Outcome(effect, 0.0 if decided and ended else math.nan, text)
