@@ -229,7 +229,8 @@ def _scan(
         new_shift = tl.where(top == float("-inf"), 0.0, top)
         others = others * tl.exp(shift - new_shift) + tl.sum(tl.where(k == label, 0.0, tl.exp(z - new_shift)), axis=0)
         if smoothed:
-            below += start * (new_shift - shift) + tl.sum(tl.where(inside, new_shift - z, 0.0), axis=0)
+            below += tl.where(start > 0, start * (new_shift - shift), 0.0)  # 0 · ∞ would be NaN
+            below += tl.sum(tl.where(inside, new_shift - z, 0.0), axis=0)
         shift = new_shift
         same = inside & (z == true)
         higher += tl.sum((z > true).to(tl.int32), axis=0)
