@@ -5,8 +5,9 @@ softmax, arXiv:1805.02867), all in float32; from them come loss, membership and 
 ∂(w_i ℓ_i)/∂z_i. Writing the gradient in the forward pass follows Liger-Kernel (arXiv:2410.10989).
 
 Launches on a GPU: forward, one Triton kernel and two ``sum``s over what it wrote for each row, one of counts and one of
-losses; backward, one multiplication of the stored gradient by the rows' upstream gradients. No atomics, so the same
-input gives the same bits. γ is read from the device, so that its values neither wait, compile nor break a CUDA graph.
+losses, after a fill where γ comes as a number; backward, one multiplication of the stored gradient by the rows'
+upstream gradients. No atomics, so the same input gives the same bits. γ is read from the device, so that another γ
+neither waits nor compiles, and a CUDA graph can be replayed with it.
 
 Importing this needs Triton, which only ``dsgd.loss`` does, and only where it is to be used. With ``TRITON_INTERPRET=1``
 set before the first import of Triton, the kernel runs in its interpreter, on the CPU.
