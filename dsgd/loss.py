@@ -38,8 +38,11 @@ IGNORED = -100
 
 _TIES = ("wrong", "argmax")
 _NORMALIZATIONS = ("full_m", "sum_w", "per_group")
-_STATISTICS = ("wrong", "correct", "ties", "nonfinite", "loss_wrong", "loss_correct")
 _BACKENDS = ("auto", "triton", "reference")
+
+#: In the order of both backends: four counts, two sums.
+_STATISTICS = ("wrong", "correct", "ties", "nonfinite", "loss_wrong", "loss_correct")
+
 _HAS_TRITON = find_spec("triton") is not None  # it comes with PyTorch's CUDA builds for Linux
 
 
@@ -319,21 +322,10 @@ def _weights(wrong: Tensor, correct: Tensor, gamma: float | Tensor, normalizatio
 
 
 def _statistics(losses: Tensor, is_wrong: Tensor, is_correct: Tensor, is_tied: Tensor, is_finite: Tensor) -> Statistics:
-    return dict(
-        zip(
-            _STATISTICS,
-            (
-                is_wrong.sum(),
-                is_correct.sum(),
-                is_tied.sum(),
-                (~is_finite).sum(),
-                # Filled rather than multiplied by 0, so that a NaN in one group stays out of the other's sum.
-                losses.masked_fill(~is_wrong, 0.0).sum().float(),
-                losses.masked_fill(~is_correct, 0.0).sum().float(),
-            ),
-            strict=True,
-        )
-    )
+    counts = (is_wrong.sum(), is_correct.sum(), is_tied.sum(), (~is_finite).sum())
+    # Filled rather than multiplied by 0, so that a NaN in one group stays out of the other's sum.
+    sums = (losses.masked_fill(~group, 0.0).sum().float() for group in (is_wrong, is_correct))
+    return dict(zip(_STATISTICS, (*counts, *sums), strict=True))
 
 
 def _check_inputs(logits: Tensor, labels: Tensor) -> None:

@@ -5,8 +5,9 @@ softmax, arXiv:1805.02867), all in float32; from them come loss, membership and 
 ∂(w_i ℓ_i)/∂z_i. Writing the gradient in the forward pass follows Liger-Kernel (arXiv:2410.10989).
 
 Launches on a GPU: forward, one Triton kernel and two ``sum``s over what it wrote for each row, one of counts and one of
-losses; backward, one multiplication of the stored gradient by the rows' upstream gradients. No atomics, so the same
-input gives the same bits. γ is read from the device, so that its values neither wait, compile nor break a CUDA graph.
+losses, after a fill where γ comes as a number; backward, one multiplication of the stored gradient by the rows'
+upstream gradients. No atomics, so the same input gives the same bits. γ is read from the device, so that another γ
+neither waits nor compiles, and a CUDA graph can be replayed with it.
 
 Importing this needs Triton, which only ``dsgd.loss`` does, and only where it is to be used. With ``TRITON_INTERPRET=1``
 set before the first import of Triton, the kernel runs in its interpreter, on the CPU.
@@ -229,7 +230,8 @@ def _scan(
         new_shift = tl.where(top == float("-inf"), 0.0, top)
         others = others * tl.exp(shift - new_shift) + tl.sum(tl.where(k == label, 0.0, tl.exp(z - new_shift)), axis=0)
         if smoothed:
-            below += start * (new_shift - shift) + tl.sum(tl.where(inside, new_shift - z, 0.0), axis=0)
+            below += tl.where(start > 0, start * (new_shift - shift), 0.0)  # 0 · ∞ would be NaN
+            below += tl.sum(tl.where(inside, new_shift - z, 0.0), axis=0)
         shift = new_shift
         same = inside & (z == true)
         higher += tl.sum((z > true).to(tl.int32), axis=0)

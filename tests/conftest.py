@@ -11,8 +11,12 @@ import pytest
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: see dsgd.execution
 
 from dsgd.config.compose import expand, read_command
+from dsgd.config.validation import cuda_device_count
 from dsgd.execution import execute
 from dsgd.runs import folder_of
+
+if cuda_device_count() == 0:  # before Triton, which decides when it is imported: see test_triton_loss.py
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 ROOT = Path(__file__).resolve().parents[1]
 

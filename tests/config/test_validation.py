@@ -79,6 +79,34 @@ def test_what_works_is_let_through(usual, changes):
 
 
 @pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (parts.CrossEntropy(), None),
+        (parts.DSGD(), None),
+        (parts.DSGD(correctness=parts.Correctness.evaluation), "loss.correctness = evaluation"),
+        (parts.DSGD(normalization=parts.Normalization.sum_w), "loss.normalization = full_m"),
+    ],
+)
+def test_the_fused_kernel_is_refused_where_it_cannot_serve(usual, loss, words, monkeypatch):
+    """Every reason at once: the part's own, and without the interpreter that the CPU is no CUDA device."""
+    fused = replace(
+        usual, loss=replace(loss, backend=parts.Backend.triton), runtime=replace(usual.runtime, device="cpu")
+    )
+    monkeypatch.setattr("dsgd.config.validation.find_spec", lambda name: name)
+    for interpreted in ("1", "0"):
+        monkeypatch.setenv("TRITON_INTERPRET", interpreted)
+        found = problems(fused)
+        assert all(problem.startswith("loss.backend = triton: ") for problem in found)
+        assert all(problem.endswith("; give auto or reference") for problem in found)
+        assert any(words in problem for problem in found) if words else len(found) == (interpreted == "0")
+        assert any("no CUDA device" in problem for problem in found) == (interpreted == "0")
+    monkeypatch.setattr("dsgd.config.validation.find_spec", lambda name: None)
+    assert "Triton is not installed" in problems(fused)[0]
+    for backend in (parts.Backend.auto, parts.Backend.reference):
+        assert problems(replace(usual, loss=replace(loss, backend=backend))) == []
+
+
+@pytest.mark.parametrize(
     ("changes", "start"),
     [
         ({"initialization": parts.ReinitTop(blocks=3)}, "initialization.blocks = 3"),

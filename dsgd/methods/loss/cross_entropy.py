@@ -7,7 +7,7 @@ from dsgd.methods.contracts import LossOutput, Step
 
 
 class CrossEntropy:
-    """DSGD with γ = 1, the reference bit for bit; one arithmetic keeps runs and their statistics comparable."""
+    """DSGD with γ = 1: torch's own bit for bit in the reference; one arithmetic keeps the statistics comparable."""
 
     def __init__(self, label_smoothing: float, backend: Backend = "auto") -> None:
         self.label_smoothing = label_smoothing
