@@ -158,7 +158,7 @@ def _cut(axis: int, x: Tensor, size: Any, dim: int = 0) -> int:
 
 
 def _cat(axis: int, tensors: Any, dim: int = 0) -> int:
-    return LOST if dim % tensors[0].ndim == axis else axis
+    return LOST if dim % max(tensor.ndim for tensor in tensors) == axis else axis  # an empty vector fits anything
 
 
 def _stack(axis: int, tensors: Any, dim: int = 0) -> int:

@@ -121,7 +121,7 @@ class Recorder(TorchFunctionMode):
         return Convolution.apply(input, weight, bias, *low, settings, self.split)
 
     def _cat(self, tensors: Any, dim: int = 0) -> Any:
-        if {self.axes[tensor] for tensor in tensors} != {0, NOWHERE} or dim % tensors[0].ndim == 0:
+        if {self.axes[tensor] for tensor in tensors} != {0, NOWHERE} or dim % max(each.ndim for each in tensors) == 0:
             return NotImplemented
         return torch.cat([self._with_rows(tensor, tensor.shape) for tensor in tensors], dim)
 
