@@ -37,6 +37,13 @@ class Axes:
         known = self._known.get(id(tensor))
         return 0 if known is None else known[1]
 
+    def mark(self, values: Iterable[Any]) -> None:
+        """From now on the tensors among ``values`` have the examples in dimension 0, unless they lost them."""
+        for tensor in _tensors(values):
+            if self[tensor] is NOWHERE:
+                self._known.pop(id(tensor), None)
+                self._counting.discard(id(tensor))
+
     def forget(self) -> None:
         """Let go of all tensors; the nodes stay."""
         self._known.clear()

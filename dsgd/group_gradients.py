@@ -37,8 +37,8 @@ class GroupGradients:
     (batch normalisation in training mode) or change their order, that is everything.
 
     Example i of n owns the i-th n-th part of the rows of the tensors that the model is called with, and of the losses.
-    A model that mixes the rows where no torch function shows it (in an ``autograd.Function`` of its own) would go
-    unnoticed: ``verify=True`` compares with two ordinary backward passes through the same graph.
+    A model that mixes or reorders examples by a function that ``group_axes`` takes for harmless would go unnoticed:
+    ``verify=True`` compares with two ordinary backward passes through the same graph.
 
     Args:
         model: whose forward runs inside the block; its parameters with ``requires_grad`` count.
@@ -51,6 +51,7 @@ class GroupGradients:
 
     def __init__(self, model: nn.Module, only: Collection[str] | None = None, *, verify: bool = False) -> None:
         self.fallback: list[str] = []
+        self._model = model
         self._named = {
             name: parameter
             for name, parameter in model.named_parameters()
@@ -60,12 +61,14 @@ class GroupGradients:
         self._verify = verify
 
     def __enter__(self) -> Self:
+        self._hook = self._model.register_forward_pre_hook(self._recorder.begin, with_kwargs=True)
         self._recorder.__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._hook.remove()
         self._recorder.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
 
     def backward(self, losses: Tensor, is_correct: Tensor, *, sparse: bool = False) -> tuple[Group, Group]:

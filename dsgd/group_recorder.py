@@ -40,6 +40,10 @@ class Recorder(TorchFunctionMode):
         self.axes.follow(func, args, kwargs, output)
         return output
 
+    def begin(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Whatever made them, what the model is called with has examples."""
+        self.axes.mark([*args, *kwargs.values()])
+
     def stop(self) -> None:
         """Let go of the forward's tensors; further functions run as they are."""
         self._records, self._input = False, None
