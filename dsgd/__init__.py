@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dsgd.group_gradients import GroupGradients
     from dsgd.loss import DSGDLoss, dsgd_loss
     from dsgd.schedules import CosineSchedule, DescendingSchedule, LinearSchedule, StaticSchedule
 
@@ -18,6 +19,7 @@ __all__ = [
     "CosineSchedule",
     "DSGDLoss",
     "DescendingSchedule",
+    "GroupGradients",
     "LinearSchedule",
     "StaticSchedule",
     "__version__",
@@ -28,6 +30,7 @@ _HOMES = {
     "CosineSchedule": "dsgd.schedules",
     "DSGDLoss": "dsgd.loss",
     "DescendingSchedule": "dsgd.schedules",
+    "GroupGradients": "dsgd.group_gradients",
     "LinearSchedule": "dsgd.schedules",
     "StaticSchedule": "dsgd.schedules",
     "dsgd_loss": "dsgd.loss",

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from dsgd.group_gradients import group_gradients
+from dsgd.group_gradients import GroupGradients
 from dsgd.methods.contracts import Step, Window
 from dsgd.methods.loss.cross_entropy import CrossEntropy
 from dsgd.models.classifier import hidden_state
@@ -160,9 +160,10 @@ class GradientObserver:
         counts = torch.zeros(2, dtype=torch.int64, device=accelerator.device)
         for batch in window.batches:
             moved = batch.to(accelerator.device)
-            output = self.loss.per_example(model(**moved.inputs), moved.labels, window.step)
-            groups = group_gradients(self._weights, output)
-            for total, gradient in zip(totals, (g for group in groups for g in group.values()), strict=True):
+            with GroupGradients(model, self._names) as groups:
+                output = self.loss.per_example(model(**moved.inputs), moved.labels, window.step)
+            found = groups.backward(output.losses, output.is_correct)
+            for total, gradient in zip(totals, (g for group in found for g in group.values()), strict=True):
                 total += gradient
             counts += torch.stack([output.statistics["wrong"], output.statistics["correct"]])
         totals = [accelerator.reduce(total, reduction="sum") for total in totals]

@@ -9,7 +9,8 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from dsgd.group_gradients import group_gradients
+from dsgd.group_gradients import Group, GroupGradients
+from dsgd.group_rules import add
 from dsgd.methods.contracts import Adapter, Batch, Loss, LossOutput, Regularizer, Statistics, Step, Window
 
 
@@ -60,19 +61,18 @@ class ScaledObjective:
             if term is not None:
                 torch.autograd.backward(term)
 
-    def group_gradients(self, model: nn.Module, window: Window) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def group_gradients(self, model: nn.Module, window: Window) -> tuple[Group, Group]:
         """Gradients of the summed losses over W and over C: whole window, all processes, fp32."""
         bare = self.accelerator.unwrap_model(model)  # exchanged by hand below, because DDP knows one gradient only
-        wrong: dict[str, Tensor] = {}
-        correct: dict[str, Tensor] = {}
+        alone = self.accelerator.num_processes == 1
+        sums: tuple[Group, Group] = {}, {}
         for batch, _ in self.micro_batches(bare, window):
-            output = self(bare, batch, window.step)
-            for total, part in zip((wrong, correct), group_gradients(bare, output), strict=True):
+            with GroupGradients(bare) as groups:
+                output = self(bare, batch, window.step)
+            for total, part in zip(sums, groups.backward(*output[:2], sparse=alone), strict=True):
                 for name, gradient in part.items():
-                    total[name] = total[name] + gradient if name in total else gradient
-        if self.accelerator.num_processes > 1:
-            return self._exchanged(wrong), self._exchanged(correct)
-        return wrong, correct
+                    total[name] = add(total[name], gradient) if name in total else gradient
+        return sums if alone else (self._exchanged(sums[0]), self._exchanged(sums[1]))
 
     @contextmanager
     def unrecorded(self) -> Iterator[None]:

@@ -117,7 +117,8 @@ class Objective(Protocol):
     def group_gradients(self, model: nn.Module, window: Window) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The gradients of the SUM of the losses over W and over C of the whole window and all processes.
 
-        Two dicts, parameter name → gradient in fp32, zeros for an empty group; only parameters that train.
+        Two dicts, parameter name → gradient in fp32, zeros for an empty group; only parameters that train. An
+        embedding's may be sparse and coalesced, with the same rows in both groups.
         """
 
     def unrecorded(self) -> AbstractContextManager[None]:

@@ -32,15 +32,25 @@ def inner_products(wrong: Group, correct: Group) -> InnerProducts:
 def leave_combination(
     model: nn.Module, wrong: Group, correct: Group, factors: tuple[Tensor, Tensor], size: int
 ) -> None:
-    """Put (a g_W + b g_C)/m into ``parameter.grad`` for ``factors`` (a, b).
+    """Put (a g_W + b g_C)/m into ``parameter.grad`` for ``factors`` (a, b); the groups are used up.
 
     Parameters are met in order rather than by name, because a wrapper for several processes renames them.
     """
-    a, b = factors
+    a, b = (factor / size for factor in factors)
     training = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter, of_wrong, of_correct in zip(training, wrong.values(), correct.values(), strict=True):
-        parameter.grad = (a * of_wrong + b * of_correct) / size
+        combined = _entries(of_wrong).mul_(a).addcmul_(_entries(of_correct), b)
+        if of_wrong.is_sparse:  # the values are its own, so it holds the combination now
+            parameter.grad = of_wrong.to_dense()
+        else:
+            parameter.grad = combined
 
 
 def _inner(one: Group, other: Group) -> Tensor:
-    return torch.stack([(one[name] * other[name]).sum() for name in one]).sum()
+    pairs = [(_entries(one[name]).flatten(), _entries(other[name]).flatten()) for name in one]
+    return torch.stack([torch.dot(*pair) for pair in pairs]).sum()
+
+
+def _entries(gradient: Tensor) -> Tensor:
+    """What may differ from 0; the rows of an embedding's gradient are the same for both groups."""
+    return gradient.values() if gradient.is_sparse else gradient
