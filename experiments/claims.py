@@ -232,7 +232,7 @@ def _p(p: float) -> str:
 
 
 def _runs(claim: Claim, found: Sequence[Comparison[Sample]], models: set[str]) -> str:
-    """How many of the planned runs have ended, and on which models if on others than the claim's."""
+    """How many of the planned runs (or ensembles) have ended, and on which models if on others than the claim's."""
     samples = {id(sample): sample for one in found for sample in one.of + one.than}.values()
     if not samples:
         return "none planned"

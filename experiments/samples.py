@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import fmean, stdev
 from typing import NamedTuple, Protocol
 
@@ -81,6 +82,7 @@ def samples_of(frame: pd.DataFrame) -> dict[Place, Sample]:
     return found
 
 
+@cache
 def printed_values(table: str) -> dict[Place, Moments]:
     """A table of the paper by its name, without the printed averages; empty for no table."""
     readers = {"table1": printed.table1, "table2": printed.table2, "table6": printed.table6}

@@ -8,7 +8,7 @@ from statistics import pstdev, stdev
 
 import pytest
 
-from dsgd.data.imbalance import class_counts
+from dsgd.imbalance import class_counts
 from experiments import audit
 from experiments.audit import Cell, imbalanced_total, possible_ddofs, possible_totals, trainable_parameters
 

@@ -13,7 +13,7 @@ from omegaconf.errors import ConfigKeyError
 from experiments.cells import Column
 from experiments.claim_tests import TESTS
 from experiments.claims import Claim, comparisons, judged, main, read_claims, said_by_the_paper
-from experiments.collect import gather
+from experiments.collect import collect, gather
 from experiments.samples import Place, Sample, pools, printed_values, samples_of, without_common_changes
 
 COLUMN = Column("rte")
@@ -141,10 +141,10 @@ def test_brown_forsythe_is_scipys_and_task_levels_do_not_count():
 
 
 def test_fisher_on_failures():
-    """0 of 10 against 6 of 10: hypergeometric tail, two-sided p = 2 · C(14, 4)... = 0.0108 by scipy's table."""
+    """0 of 10 against 6 of 10: both tables as extreme have C(10, 6)/C(20, 6), so p = 2 · 210/38760 = 0.0108."""
     of, than = sample(*[90.0] * 10), sample(*[60.0] * 10, failures=6)
     outcome = TESTS["fewer_failures"]([of], [than], 1.0)
-    assert outcome.p == pytest.approx(scipy.stats.fisher_exact([[0, 10], [6, 4]]).pvalue)
+    assert outcome.p == pytest.approx(2 * 210 / 38760)
     assert (outcome.effect, outcome.text) == (pytest.approx(0.6), "0/10 against 6/10 failed")
 
 
@@ -281,6 +281,14 @@ def test_overrides_choose_other_runs(tmp_path, capsys):
     assert "| DSGD fails less often than fine-tuning | DSGD, section 1 | not run | no run has ended | 0 of 4 |" in (
         capsys.readouterr().out
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", sorted({entry.experiment for entry in read_claims()}))
+def test_an_experiment_plans_the_methods_of_its_claims(experiment, tmp_path):
+    samples = samples_of(collect(experiment, tmp_path))
+    for entry in (entry for entry in read_claims() if entry.experiment == experiment):
+        assert judged(entry, samples)[:2] == ("not run", "no run has ended"), entry.claim
 
 
 def test_an_unknown_experiment_is_refused(tmp_path, capsys):
