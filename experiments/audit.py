@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     bad = [finding for finding in findings if finding.verdict != "consistent"]
     print(f"\n{len(findings)} findings: {len(bad)} not consistent")
     if options.out is not None:
-        write_listing(findings, options.out, "audit", "python -m experiments.audit --out DIR")
+        write_listing(findings, options.out, "audit", f"python -m experiments.audit --out {options.out}")
     return int(options.strict and bool(bad))
 
 

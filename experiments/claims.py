@@ -87,7 +87,9 @@ def main(arguments: list[str] | None = None) -> int:
     print("\n" + ", ".join(f"{sum(line.ours == verdict for line in lines)} {verdict}" for verdict in get_args(Verdict)))
     if options.out is not None:
         named = ["--experiment", options.experiment] if options.experiment else []
-        command = " ".join(["python", "-m", "experiments.claims", *named, "--out", "DIR", *options.overrides])
+        command = " ".join(
+            ["python", "-m", "experiments.claims", *named, "--out", str(options.out), *options.overrides]
+        )
         write_listing(lines, options.out, "claims", command)
     return 0
 

@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.out is not None:
         from experiments.theory_figure import draw  # matplotlib is only needed here
 
-        write_listing(lines, options.out, "theory", "python -m experiments.theory --out DIR")
+        write_listing(lines, options.out, "theory", f"python -m experiments.theory --out {options.out}")
         draw(options.out / "theory")
     return 0
 

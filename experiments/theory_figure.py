@@ -61,7 +61,7 @@ def condition(axes: Any, window: int = 20) -> None:
             shares = 100 * smoothed(dominance(make, tau), window)
             axes.plot(shares, color=colour, linestyle=line, label=f"{make.__name__}, τ = {tau:g}")
     axes.set(title="(c) How often ‖$G_W$‖ ≥ τ‖$G_C$‖", xlabel="step", ylabel="% of problems", ylim=(-3, 103))
-    axes.legend(fontsize=7, ncols=2, loc="center", bbox_to_anchor=(0.52, 0.79))
+    axes.legend(fontsize=7, ncols=2, loc="center", bbox_to_anchor=(0.52, 0.74))
 
 
 def smoothed(values: Array, window: int) -> Array:
