@@ -27,11 +27,10 @@ def test_the_hub_s_refusals_say_what_to_do(kind, advice):
     """Transformers wraps them; a gated model is also a repository that is not found, and is told as gated."""
     response = httpx.Response(403, request=httpx.Request("GET", "https://huggingface.co"))
     cause = kind("no") if kind is TimeoutError else kind("no", response=response)
+    error = OSError("transformers' words")
+    error.__cause__ = cause
     with pytest.raises(SourceError, match=advice), _loading(HUB):
-        try:
-            raise cause
-        except OSError as error:
-            raise OSError("transformers' words") from error
+        raise error
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
