@@ -12,6 +12,7 @@ import argparse
 import importlib.util
 import os
 import shutil
+import struct
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -95,7 +96,7 @@ def write_gguf(file: Path, folder: Path) -> None:
         SourceError: the package ``gguf`` is missing, or transformers does not know the file's architecture.
     """
     if importlib.util.find_spec("gguf") is None:
-        raise SourceError("a GGUF file is read by the package gguf: pip install gguf")
+        raise SourceError('a GGUF file is read by the package gguf: pip install "dsgd[gguf]", or pip install gguf')
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -105,7 +106,7 @@ def write_gguf(file: Path, folder: Path) -> None:
     try:
         AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
         model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, struct.error) as error:
         raise SourceError(f"cannot read {file}: {error}") from error
     quantizer = getattr(model, "hf_quantizer", None)
     if quantizer is not None:  # the mark of what the file was; the weights in memory are no longer quantized
