@@ -13,7 +13,10 @@ from dsgd.config.schema import Evaluation
 from dsgd.evaluation import (
     NonFinitePredictions,
     Predictions,
+    binary_f1,
+    choice_accuracy,
     evaluate,
+    exact_match,
     metrics,
     near_collapsed,
     shot_accuracies,
@@ -356,3 +359,38 @@ def test_accuracies_by_shots_divide_the_classes_by_their_training_examples():
 def test_a_group_of_shots_without_examples_has_no_accuracy():
     predictions = of(*counts((0, 0, 1), (1, 1, 1)))
     assert shot_accuracies(predictions, [500, 400], many=100, few=20) == {"accuracy_many": 1.0}
+
+
+def test_f1_is_of_class_one():
+    """3 hits, 1 false alarm, 2 misses: 2·3 / (2·3 + 1 + 2)."""
+    assert binary_f1(of(*counts((1, 1, 3), (0, 1, 1), (1, 0, 2), (0, 0, 5)))) == pytest.approx(6 / 9)
+    assert binary_f1(of([0, 0], [0, 0])) == 0.0
+
+
+def test_an_exact_match_needs_every_example_of_the_group():
+    """Groups 7, 3 and 3 again: right and wrong in 3, right in 7."""
+    predictions = of([1, 0, 1], [1, 0, 0])
+    assert exact_match(predictions, np.array([7, 3, 3])) == 0.5
+    assert exact_match(predictions, np.array([0, 1, 2])) == pytest.approx(2 / 3)
+
+
+def judged(labels, likely):
+    """Choices judged by themselves, with ``likely`` as logit of being right."""
+    return with_scores(labels, [[0.0, value] for value in likely])
+
+
+def test_a_question_is_answered_by_its_likeliest_choice():
+    """Questions 0 and 1: both choices judged wrong in the first, both right in the second; the likelier one counts."""
+    predictions = judged([1, 0, 1, 0], [-1.0, -2.0, 1.0, 2.0])
+    assert choice_accuracy(predictions, np.array([0, 0, 1, 1])) == 0.5
+    shuffled = judged([0, 1, 0, 1], [2.0, -1.0, -2.0, 1.0])
+    assert choice_accuracy(shuffled, np.array([1, 0, 0, 1])) == 0.5
+
+
+def test_of_equally_likely_choices_the_first_is_taken():
+    assert choice_accuracy(judged([1, 0, 0, 1], [0.5, 0.5, 0.5, 0.5]), np.array([0, 0, 1, 1])) == 0.5
+
+
+def test_a_question_of_which_a_choice_is_missing_is_left_out():
+    assert choice_accuracy(judged([1, 1, 0], [0.0, 0.0, 1.0]), np.array([0, 1, 1])) == 0.0
+    assert choice_accuracy(judged([1, 0], [0.0, 0.0]), np.array([0, 1])) is None

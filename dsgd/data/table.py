@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Callable
@@ -137,15 +138,18 @@ def _separated(separator: str) -> Callable[[Path, list[str]], Columns]:
     """Cells as they are spelled: ``NA`` and ``null`` are texts, and nothing becomes a number."""
 
     def read(path: Path, columns: list[str]) -> Columns:
-        import pandas as pd
-
+        csv.field_size_limit(2**31 - 1)  # else a text of more than 131072 characters is an error
+        lines = csv.reader(StringIO(_text(path), newline=""), delimiter=separator, strict=True)
+        names, rows = next(lines), []
         try:
-            table = pd.read_csv(
-                StringIO(_text(path)), sep=separator, dtype=str, keep_default_na=False, usecols=columns, index_col=False
-            )
-        except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-            raise DataFileError(str(error).strip().removeprefix("Error tokenizing data. C error: ")) from error
-        return {name: table[name].tolist() for name in columns}
+            for row in lines:
+                if len(row) not in (0, len(names)):
+                    raise DataFileError(f"line {lines.line_num} has {len(row)} fields, the header {len(names)}")
+                rows.append(row)
+        except csv.Error as error:
+            raise DataFileError(f"line {lines.line_num}: {error}") from error
+        places = {name: names.index(name) for name in columns}
+        return {name: [row[place] for row in rows if row] for name, place in places.items()}
 
     return read
 
