@@ -182,7 +182,7 @@ def _model_is_deep_and_long_enough(config: Config) -> list[str]:
 
 def _model_has_a_place(config: Config) -> list[str]:
     model = config.model
-    if not (model.package or model.path or model.hub_id or model.scratch):
+    if not (model.package or model.path or model.hub_id or model.scratch.patch_size):
         return [describe("model.path", "null", f"model={model.name} needs the folder of a saved model")]
     if model.path and not model.package and not Path(model.path).expanduser().is_dir():
         return [describe("model.path", model.path, "no such folder; give that of a saved model")]
