@@ -75,9 +75,13 @@ class VisionClassifier(Classifier):
     """A timm model behind the interface of all classifiers; a convolutional net has no transformer blocks."""
 
     def __init__(self, network: Any, preprocessor: ImagePreprocessor) -> None:
-        traits = network.pretrained_cfg
+        traits, pooling = network.pretrained_cfg, getattr(network, "global_pool", "token")
         architecture = Architecture(
-            embeddings=traits["first_conv"], blocks="blocks", head=traits["classifier"], dropouts=()
+            embeddings=traits["first_conv"],
+            blocks="blocks",
+            head=traits["classifier"],
+            dropouts=(),
+            pooling="first" if pooling == "token" else "mean",
         )
         super().__init__(network, architecture)
         self.normalize = Normalize(preprocessor)

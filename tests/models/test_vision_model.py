@@ -264,3 +264,11 @@ def test_the_path_wins_over_the_hub(vit):
     model = model_at(vit, hub_id="timm/none", revision="abc")
     assert Path(model.path) == vit
     assert load_preprocessor(model).size == 32
+
+
+def test_the_state_that_is_classified_is_the_class_token_s_or_the_mean(vit, tmp_path):
+    """As the network itself pools: by the class token here, over the patches where it has no such token."""
+    hidden = torch.arange(12.0).view(1, 3, 4)
+    assert built(vit).pooled(hidden).tolist() == [[0.0, 1.0, 2.0, 3.0]]
+    saved_vit(tmp_path, global_pool="avg", class_token=False)
+    assert built(tmp_path).pooled(hidden).tolist() == [[4.0, 5.0, 6.0, 7.0]]
