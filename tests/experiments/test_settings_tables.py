@@ -4,7 +4,7 @@ import pytest
 from make_runs import planned
 
 from dsgd.runs import RunFolder
-from experiments import learning_rates, printed, table3, table4, table5
+from experiments import figure5, figure6, learning_rates, printed, table3, table4, table5
 from experiments.cells import Cell, Row
 from experiments.collect import collect, gather
 from experiments.selection import best, selection
@@ -38,6 +38,24 @@ def test_table_4_reads_the_composed_config(tmp_path):
     records = table4.draw("t", collect("laptop/smoke", tmp_path, ("trainer.lr=3e-5", "trainer.epochs=7"))).records
     ours = {record["setting"]: record["ours"] for record in records}
     assert (ours["Learning rate"], ours["Epochs"], ours["Batch"]) == ("3e-05", "7", "20")
+
+
+def test_figure_5_reads_each_adapters_own_keys(tmp_path):
+    frame = collect("laptop/smoke", tmp_path, ("method=lora,adalora", "seed=42"))
+    text = to_markdown(figure5.draw("t", frame))
+    lora, adalora = (line for line in text.splitlines() if line.startswith(("| LoRA", "| AdaLoRA")))
+    assert "0.0003 (paper 0.0003)" in lora
+    assert "8 (paper 8)" in lora
+    assert "64 (paper 64)" in adalora
+    assert "≠" not in lora + adalora
+
+
+def test_figure_6_counts_the_examples_of_a_step(tmp_path):
+    """128 images, accumulation 2, 2 GPUs: 512 by that reading; the run's own window is 20."""
+    run = next(run for run in planned("table2") if run.task == "cifar10_step_2")
+    run = dataclasses.replace(run, overrides=("method=fft",))
+    text = to_markdown(figure6.draw("t", gather([run], tmp_path)))
+    assert "20 (paper 512) ≠" in text
 
 
 def test_table_5s_rows_are_found_by_the_factor_that_was_used():
