@@ -11,7 +11,7 @@ import pandas as pd
 from dsgd.config.schema import Evaluation
 from dsgd.ensembles import as_predictions, majority_vote, sample_ensembles
 from dsgd.evaluation import Predictions, status
-from experiments.cells import Cell, Column, Record, Row, finished, groups_of, mixture_of, states_of
+from experiments.cells import Cell, Column, Record, Row, finished, groups_of, mixture_of, place_of, states_of
 from experiments.printed import AVERAGE, Place, Printed
 
 #: Of which presets the paper reports ensembles, and of how many members.
@@ -26,16 +26,17 @@ def ensemble_rows(frame: pd.DataFrame, columns: Sequence[Column], printed: Mappi
     """
     rows = []
     for (model, label), tasks in groups_of(frame).items():
-        runs = next(iter(tasks.values()))
-        sizes = [size for size in SIZES.get(str(runs[0]["preset"]), ()) if size <= len(runs)]
+        some = next(iter(tasks.values()))
+        sizes = [size for size in SIZES.get(str(some[0]["preset"]), ()) if size <= len(some)]
         pools = {task: pool_of(runs) for task, runs in tasks.items()} if sizes else {}
         for size in sizes:
-            places = [Place(model, label, size, *column) for column in columns]
             cells = tuple(
-                _cell(tasks[place.task], pools[place.task], size, printed.get(place)) if place.task in tasks else None
-                for place in places
+                _cell(tasks[task], pools[task], size, printed.get(place_of(tasks[task], task, part, size)))
+                if task in tasks
+                else None
+                for task, part in columns
             )
-            rows.append(Row(model, label, cells, "", size, printed.get(Place(model, label, size, AVERAGE))))
+            rows.append(Row(model, label, cells, "", size, printed.get(place_of(some, AVERAGE, size=size))))
     return rows
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 
 from dsgd.summary import mixed
 from experiments.collect import SURROUNDINGS
+from experiments.labels import shared_settings, without
 from experiments.printed import AVERAGE, Place, Printed
 from experiments.statistics import Interval, bootstrap_interval
 
@@ -120,34 +121,42 @@ def columns_of(frame: pd.DataFrame) -> list[Column]:
 
 
 def groups_of(frame: pd.DataFrame) -> dict[tuple[str, str], dict[str, list[Record]]]:
-    """(model, label) → task → its runs.
+    """(model, label) → task → its runs; the label without what all methods of that model and task share.
 
     Runs of one label but of different ``cell_id`` were trained differently and are never pooled: the later ones get a
     label that names their cell.
     """
+    shared = shared_settings(frame)
     found: dict[tuple[str, str], dict[str, list[Record]]] = {}
     first: dict[tuple[str, str, str], str] = {}
     for record in frame.to_dict("records"):
-        model, task, label, cell_id = (str(record[key]) for key in ("model", "task", "method", "cell_id"))
+        model, task, method, cell_id = (str(record[key]) for key in ("model", "task", "method", "cell_id"))
+        label = without(method, shared[model, task])
         if first.setdefault((model, task, label), cell_id) != cell_id:
             label = f"{label} (cell {cell_id})"
         found.setdefault((model, label), {}).setdefault(task, []).append(record)
     return found
 
 
+def place_of(runs: Sequence[Record], task: str, part: str = "", size: int = 1) -> Place:
+    """Where the paper would print these runs: by their whole label, so that only its own methods have a place."""
+    return Place(str(runs[0]["model"]), str(runs[0]["method"]), size, task, part)
+
+
 def rows_of(frame: pd.DataFrame, columns: Sequence[Column], printed: Mapping[Place, Printed]) -> list[Row]:
     """One row per model and method, and per average where one training was evaluated with several."""
+    parts = any(column.part for column in columns)
     rows = []
     for (model, label), tasks in groups_of(frame).items():
-        parts = any(column.part for column in columns)
-        variants = () if parts else next(iter(tasks.values()))[0]["variants"]
-        for variant in variants or ("",):
-            places = [(column, printed.get(Place(model, label, 1, *column))) for column in columns]
+        some = next(iter(tasks.values()))
+        for variant in ("",) if parts else some[0]["variants"] or ("",):
             cells = tuple(
-                cell_of(tasks[column.task], column, variant, value) if column.task in tasks else None
-                for column, value in places
+                cell_of(tasks[task], Column(task, part), variant, printed.get(place_of(tasks[task], task, part)))
+                if task in tasks
+                else None
+                for task, part in columns
             )
-            rows.append(Row(model, label, cells, variant, 1, printed.get(Place(model, label, 1, AVERAGE))))
+            rows.append(Row(model, label, cells, variant, 1, printed.get(place_of(some, AVERAGE))))
     return rows
 
 

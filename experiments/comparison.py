@@ -9,6 +9,7 @@ import pandas as pd
 
 from experiments.audit import row_averages
 from experiments.cells import Cell, Column, Row, columns_of, rows_of
+from experiments.labels import shared_settings
 from experiments.names import ensemble_title, method_title, model_title, task_title, variant_title
 from experiments.printed import Place, Printed
 from experiments.tables import Entry, Table, Value, ranked
@@ -146,7 +147,23 @@ def _signed(value: float) -> str:
 
 
 def _notes(rows: Sequence[Row], columns: Sequence[Column], frame: pd.DataFrame, place: str) -> list[str]:
-    return [*_readings(rows), *_mixtures(rows, columns), *_failures(frame), *_contradictions(rows, place)]
+    return [
+        *_shared(frame),
+        *_readings(rows),
+        *_mixtures(rows, columns),
+        *_failures(frame),
+        *_contradictions(rows, place),
+    ]
+
+
+def _shared(frame: pd.DataFrame) -> Iterator[str]:
+    """What the methods' names leave out, because all of them have it."""
+    where: dict[str, list[str]] = {}
+    for (model, task), settings in shared_settings(frame).items():
+        if settings:
+            where.setdefault(", ".join(settings), []).append(f"{model_title(model)} on {task_title(task)}")
+    for text, places in where.items():
+        yield f"Every run of {', '.join(places)} has {text}."
 
 
 def _readings(rows: Sequence[Row]) -> Iterator[str]:

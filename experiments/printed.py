@@ -67,9 +67,9 @@ def imbalanced_task(dataset: str, kind: str, factor: float) -> str:
 
 
 def read(name: str) -> list[dict[str, Any]]:
-    """The rows of one of the CSV files, by its name without ending."""
+    """The rows of one of the CSV files, by its name without ending; None where an entry is empty."""
     return [
-        {str(key): value for key, value in row.items()}
+        {str(key): None if pd.isna(value) else value for key, value in row.items()}
         for row in pd.read_csv(FOLDER / f"{name}.csv").to_dict("records")
     ]
 

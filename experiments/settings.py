@@ -72,7 +72,7 @@ def _entry(line: Line, setting: Setting) -> Entry:
     ours, printed = setting.ours(line.run), line.printed.get(setting.paper)
     if printed is None:
         return Entry(_text(ours))
-    return Entry(_text(ours), f"(paper {_text(printed)})" + ("" if ours == printed else " ≠"))
+    return Entry(_text(ours), f"(paper {_text(printed)})" + (" ≠" if ours not in (None, printed) else ""))
 
 
 def _record(heads: Sequence[str], line: Line, setting: Setting) -> dict[str, Value]:
@@ -82,7 +82,7 @@ def _record(heads: Sequence[str], line: Line, setting: Setting) -> dict[str, Val
         "setting": setting.title,
         "ours": _text(ours),
         "paper": None if printed is None else _text(printed),
-        "agrees": None if printed is None else ours == printed,
+        "agrees": None if ours is None or printed is None else ours == printed,
     }
 
 

@@ -31,12 +31,9 @@ SETTINGS = (
     Setting("Clip", lambda run: config_of(run).trainer.clip),
 )
 
-#: The paper's learning rates: one list for all tasks and both models, without a rule of choice.
-RATES = "5e-6, 1e-5, 2e-5, 3e-5, 1e-4, 3e-4"
-
 NOTES = (
-    f"The paper prints one list of learning rates for all tasks and both models, {RATES}, and no rule of choice; "
-    "`experiments.learning_rates` compares them on a holdout.",
+    "The paper prints one list of learning rates for all tasks and both models (5e-6, 1e-5, 2e-5, 3e-5, 1e-4, 3e-4) "
+    "and no rule of choice; `experiments.learning_rates` compares them on a holdout.",
     "Examples a step is batch × accumulation × processes; the paper does not say whether its batch is that of one GPU, "
     "which is how it is read here.",
     "Warm-up is the share of the steps before the linear decay; the paper does not print it, nor what follows it here.",

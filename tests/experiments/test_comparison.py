@@ -9,7 +9,7 @@ from make_runs import RESULTS, planned
 
 from conftest import ROOT
 from dsgd.runs import RunFolder
-from experiments import command, table1
+from experiments import command, labels, table1
 from experiments.cells import Cell, Row, columns_of, rows_of
 from experiments.collect import SURROUNDINGS, collect, gather
 from experiments.comparison import comparison
@@ -50,6 +50,21 @@ def test_a_changed_key_makes_another_row(tmp_path):
         ("dsgd", 2, PRINTED),
         ("dsgd[tau=0.5]", 2, None),
     ]
+
+
+def test_what_all_methods_of_a_task_share_is_told_below_and_not_in_every_row(tmp_path):
+    """A shrunk experiment: its methods keep their names, and are not held against the paper's all the same."""
+    frame = collect("laptop/smoke", tmp_path, ("trainer.max_steps=9", "schedule.tau=1,0.5"))
+    text = text_of(frame, {Place("minilm", "dsgd", 1, "bbc_news"): PRINTED})
+    assert [line.split("|")[2].strip() for line in text.splitlines()[4:7]] == ["FFT", "DSGD", "DSGD[tau=0.5]"]
+    assert "Every run of MiniLM on BBC News has trainer.max_steps=9." in text
+    assert str(PRINTED) not in text
+
+
+def test_labels_are_taken_apart_at_their_settings_alone():
+    assert labels.parse("dsgd+lora[tau=0.5,steps=[20, 40],r=4]") == ("dsgd+lora", ("tau=0.5", "steps=[20, 40]", "r=4"))
+    assert labels.without("fft[a=1,b=2]", ["a=1"]) == "fft[b=2]"
+    assert labels.without("fft[a=1]", ["a=1"]) == "fft"
 
 
 def test_runs_of_two_cells_are_not_pooled_under_one_label():
@@ -103,8 +118,9 @@ def test_a_wrong_experiment_exits_with_2(tmp_path, capsys):
 
 
 def test_no_table_imports_torch():
-    modules = [f"experiments.{path.stem}" for path in (ROOT / "experiments").glob("table*.py")]
-    assert "experiments.table1" in modules
+    drawing = [path.stem for path in (ROOT / "experiments").glob("*.py") if "command.main(" in path.read_text()]
+    assert "table1" in drawing
+    modules = [f"experiments.{name}" for name in drawing]
     code = f"import sys, {', '.join(modules)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
