@@ -1,8 +1,8 @@
 """What a run will take before it has been tried: time, memory and disk, by arithmetic. All of it is an estimate.
 
 Time: a forward pass takes 2 operations a parameter and token, the backward pass twice that (Kaplan et al. 2020,
-arXiv:2001.08361, section 2.1); lookup tables take none. Divided by what a device sustains (``devices.yaml``). Every
-input counts with the task's full length, so short texts make it an upper bound.
+arXiv:2001.08361, section 2.1); lookup tables take none. Divided by what a device sustains (``devices.yaml``). Where a
+task's YAML does not say how long its inputs are, they count with the full length, which makes it an upper bound.
 
 Memory: 16 bytes a trained parameter (fp32 weight, gradient and AdamW's two moments), 4 a frozen one, and 17 activation
 values of the block's width a token and block (Korthikanti et al. 2022, arXiv:2205.05198, equation 2, at 2 bytes each,
@@ -48,10 +48,9 @@ def devices() -> dict[str, Device]:
 
 def steps(facts: Facts) -> int | None:
     """Optimiser steps of the run."""
-    if facts.train_examples is None:
+    if facts.max_steps is not None or facts.train_examples is None:
         return facts.max_steps
-    whole = facts.epochs * math.ceil(facts.train_examples / facts.window)
-    return min(whole, facts.max_steps or whole)
+    return facts.epochs * math.ceil(facts.train_examples / facts.window)
 
 
 def seconds(facts: Facts, device: Device) -> float | None:
@@ -62,7 +61,8 @@ def seconds(facts: Facts, device: Device) -> float | None:
     backward = 1.0 if "adapter=full" in facts.parts else 0.5  # frozen weights need no gradients of their own
     passes = (1 + 2 * backward) * (1 + sum(EXTRA_PASSES.get(part, 0.0) for part in facts.parts))
     step = max(device.least_step, facts.window * forward * passes / device.tflops)
-    evaluations = facts.epochs + 1  # one before the first step
+    epochs = facts.epochs if facts.train_examples is None else math.ceil(total * facts.window / facts.train_examples)
+    evaluations = 1 + epochs  # one before the first step
     return total * step + evaluations * facts.evaluation_examples * forward / device.tflops
 
 

@@ -15,8 +15,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import OmegaConf
-
 from dsgd import runs
 from dsgd.config import tree
 from dsgd.config.parts import SLOTS
@@ -41,7 +39,7 @@ class Facts:
     embeddings: int | None  # of them in lookup tables, which take no multiplications
     blocks: int | None
     gflops: float | None  # of one input's forward pass, where parameters × tokens does not give it
-    tokens: int  # of one input, at most
+    tokens: int  # of one input, padding included
     inputs: int  # rows that make one example
     train_examples: int | None
     evaluation_examples: int | None
@@ -128,21 +126,14 @@ def _compose(name: str, overrides: Sequence[str]) -> list[PlannedRun]:
     from dsgd.config.compose import Command, expand
 
     command = Command((f"experiment={name}", *overrides), multirun=True, only_shows=False)
-    found = expand(command)
-    frame = _frame(name)
-    return [_plan(run, frame) for run in found]
+    return [_plan(run) for run in expand(command)]
 
 
-def _frame(name: str) -> tuple[str, ...]:
-    """What the overrides of one run must begin with: nothing, where the experiment is a mere grid."""
-    content = OmegaConf.load(tree.CONF / "experiment" / f"{name}.yaml")
-    return () if set(content) == {"hydra"} else (f"experiment={name}", "hydra.sweeper.params=null")
-
-
-def _plan(run: Run, frame: tuple[str, ...]) -> PlannedRun:
+def _plan(run: Run) -> PlannedRun:
     config = run.config
-    own = {text.split("=", 1)[0]: text for text in run.overrides}  # the last of two wins
-    own.pop("experiment")
+    overrides = {text.split("=", 1)[0]: text for text in run.overrides}  # the last of two wins
+    if "experiment" in overrides:  # it sets keys itself; its grid must not come with them
+        overrides["hydra.sweeper.params"] = "hydra.sweeper.params=null"
     return PlannedRun(
         id=run.id,
         cell_id=run.cell_id,
@@ -151,7 +142,7 @@ def _plan(run: Run, frame: tuple[str, ...]) -> PlannedRun:
         method=run.label,
         preset=config.method.name,
         seed=config.seed,
-        overrides=(*frame, *own.values()),
+        overrides=tuple(overrides.values()),
         folder=str(runs.usual_path(run)),
         diagnostics=config.diagnostics.name,
         variants=tuple(f"swa{k}" for k in getattr(config.averaging, "last", ())),
@@ -167,7 +158,7 @@ def _facts(config: Config) -> Facts:
         embeddings=model.embeddings,
         blocks=model.layers or model.blocks,
         gflops=model.gflops,
-        tokens=model.tokens or task.max_length,
+        tokens=model.tokens or min(task.max_length, task.tokens or task.max_length),
         inputs=1 if task.form in (TaskForm.single, TaskForm.binary_concat) else 2,
         train_examples=_train_examples(task),
         evaluation_examples=task.evaluation_examples,

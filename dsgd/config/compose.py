@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from types import NoneType
 from typing import Any
 
@@ -40,12 +40,12 @@ class Run:
     label: str
     overrides: tuple[str, ...] = field(default=(), compare=False)  # the combination of a command line that it is
 
-    @property
+    @cached_property
     def id(self) -> str:
         """See :func:`dsgd.config.identity.run_id`."""
         return identity.run_id(self.config)
 
-    @property
+    @cached_property
     def cell_id(self) -> str:
         """See :func:`dsgd.config.identity.cell_id`."""
         return identity.cell_id(self.config)
@@ -148,7 +148,7 @@ def _choices(config: Config) -> tuple[str, ...]:
         f"model={config.model.name}",
         f"task={config.task.name}",
         f"method={config.method.name}",
-        f"debug={config.debug.name}",
+        *([] if config.debug.name == "none" else [f"debug={config.debug.name}"]),
     )
 
 
@@ -185,8 +185,16 @@ def _combinations(overrides: list[Override]) -> list[list[str]]:
     grid = tree.compose(first_choices(overrides)).hydra.sweeper.get("params") or {}
     parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
     own = parser.parse_overrides([f"{key}={value}" for key, value in grid.items()])
-    batches: list[list[list[str]]] = BasicSweeper.split_arguments(own + overrides, max_batch_size=None)
+    telling = [override for override in overrides if not _is_mere_grid(override)]
+    batches: list[list[list[str]]] = BasicSweeper.split_arguments(own + telling, max_batch_size=None)
     return batches[0]
+
+
+def _is_mere_grid(override: Override) -> bool:
+    """Whether this names an experiment that sets no key by itself, so that its expansion says all."""
+    if override.key_or_group != "experiment" or override.is_sweep_override():
+        return False
+    return tree.assemble(first_choices([override])) == tree.assemble(())
 
 
 def _compose_all(combinations: list[list[str]]) -> tuple[list[Run], list[str]]:

@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from dsgd.config.parts import PARTS, SLOTS, Loss, ScheduleName
@@ -49,6 +50,7 @@ ASIDE = (
     "task.train_examples",  # facts for estimates of cost
     "task.evaluation_examples",
     "task.classes",
+    "task.tokens",
     "adapter.lr",  # read through trainer.*
     "adapter.weight_decay",
     "trainer.clip",  # read through transform.clip
@@ -161,7 +163,12 @@ def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _under(key: str, prefixes: tuple[str, ...]) -> bool:
-    return any(key == prefix or key.startswith(prefix + ".") for prefix in prefixes)
+    return key in prefixes or key.startswith(_with_dots(prefixes))
+
+
+@cache
+def _with_dots(prefixes: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"{prefix}." for prefix in prefixes)
 
 
 def _short_names(keys: list[str]) -> dict[str, str]:

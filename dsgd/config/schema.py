@@ -141,7 +141,8 @@ class Task:
     title: str | None = None  # what tables and folders call the task; null = its name
     fingerprint: str | None = None  # of the content of one's own data, which may move but not change
     evaluation_share: float = ranged(0.2, lambda value: 0 < value < 1, "a number in (0, 1)")  # where no split is given
-    split_seed: int = at_least(0, 0)  # of that share
+    split_seed: int = at_least(0, 0)  # of that share, and of a holdout
+    holdout: float = fraction(0.0)  # share of the training split to evaluate on instead, for choosing settings
     form: TaskForm = TaskForm.single
     max_length: int = at_least(128, 4)  # tokens
     augmentation: Augmentation = Augmentation.none
@@ -149,6 +150,7 @@ class Task:
     train_examples: int | None = at_least(None, 1)  # before any are thinned out; for estimates of cost
     evaluation_examples: int | None = at_least(None, 1)  # the same
     classes: int | None = at_least(None, 2)  # the same
+    tokens: int | None = at_least(None, 1)  # of an input in a batch of 20, padding included; null = max_length
     imbalance: Imbalance = field(default_factory=Imbalance)
     bootstrap: bool = False  # train on as many examples drawn with replacement by `seed`: true bagging
     recipe: TaskRecipe = field(default_factory=TaskRecipe)

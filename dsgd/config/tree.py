@@ -58,13 +58,17 @@ def _remembered(overrides: tuple[str, ...]) -> DictConfig:
 
 
 def assemble(overrides: Iterable[str]) -> DictConfig:
-    """What :func:`compose` gives, without Hydra's node, and quicker for a sweep over models and tasks.
+    """What :func:`compose` gives, without Hydra's node, and quicker for a sweep over models and tasks; remembered too.
 
     A model and a task are nodes by themselves, and what depends on them interpolates. So a product over both needs one
     composition for each model, each task and each rest of the line, not one for each combination. Where only one of
     them is named, or the rest of the line sets something inside these nodes too, the line is composed whole.
     """
-    overrides = tuple(overrides)
+    return _assembled(tuple(overrides))
+
+
+@cache
+def _assembled(overrides: tuple[str, ...]) -> DictConfig:
     chosen = {node: [text for text in overrides if _key(text) == node] for node in NODES}
     rest = tuple(text for text in overrides if _key(text) not in NODES)
     own = {node: [text for text in rest if _key(text).startswith(f"{node}.")] for node in NODES}

@@ -87,6 +87,8 @@ def load_task(
     """
     read = _images if task.modality is Modality.image else _texts
     whole, imbalance = read(task, data, preprocessor), task.imbalance
+    if task.holdout > 0:
+        whole = _with_holdout(whole, task.holdout, task.split_seed)
     rows = imbalanced_rows(whole.train.labels, imbalance.kind.value, imbalance.factor, subset_seed)
     loaded = whole.replace(train=whole.train.take(rows), evaluation=whole.evaluation)
     if task.modality is Modality.image:
@@ -133,6 +135,24 @@ def _shot_scores(shots: Shots, class_counts: list[int]) -> Score:
     if shots.many is None or shots.few is None:
         return no_scores
     return partial(shot_accuracies, class_counts=class_counts, many=shots.many, few=shots.few)
+
+
+def _with_holdout(whole: TaskData, share: float, seed: int) -> TaskData:
+    """A part of the training split in the evaluation split's place, for choices that must not see the latter.
+
+    The task's own metrics go: they know the rows of the evaluation split alone.
+    """
+    held = held_out_rows(whole.train.labels, share, seed)
+    kept = np.setdiff1d(np.arange(len(whole.train)), held)
+    split = whole.replace(train=whole.train.take(kept), evaluation=whole.train.take(held))
+    return dataclasses.replace(split, pool_size=len(kept), score=no_scores)
+
+
+def held_out_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Row numbers of ``share`` of each class, rounded and at least one, sorted, int64."""
+    generator = np.random.default_rng(seed)
+    classes = [generator.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
+    return np.sort(np.concatenate([rows[: max(1, round(share * len(rows)))] for rows in classes]))
 
 
 def bootstrap_rows(count: int, seed: int) -> np.ndarray:

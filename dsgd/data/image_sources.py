@@ -46,14 +46,14 @@ def read_images(task: Task, data: Data, size: int) -> ImageCorpus:
     """The images of ``task``.
 
     Args:
-        task: which data: a packaged set by its name, a folder by ``task.path``, else a data set of the hub.
+        task: which data: digits by ``task.package``, a folder by ``task.path``, else a data set of the hub.
         data: where data sets of the hub are looked for.
         size: pixels a side that the model takes; images of many sizes are brought to it.
 
     Raises:
         SourceError: the data are not there, or are not what the task promises.
     """
-    if task.name == "digits":
+    if task.package == "sklearn":
         return digits()
     if task.path is not None:
         return folder(task, Path(task.path).expanduser(), size)

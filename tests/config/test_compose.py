@@ -137,19 +137,6 @@ def test_every_method_preset_composes_under_its_own_label(name):
     assert run.label == name
 
 
-@pytest.mark.parametrize(
-    "name",
-    sorted(
-        str(path.relative_to(tree.CONF / "experiment").with_suffix(""))
-        for path in (tree.CONF / "experiment").rglob("*.yaml")
-    ),
-)
-def test_every_experiment_is_one_grid_of_distinct_runs(name):
-    command = read_command([f"experiment={name}"])
-    assert is_multirun(command)
-    assert len({run.id for run in expand(command)}) > 1
-
-
 def test_composing_imports_no_torch():
     code = (
         "import sys; from dsgd.config.compose import expand, read_command; from dsgd import runs, execution, console;"

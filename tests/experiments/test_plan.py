@@ -5,10 +5,10 @@ import os
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
 from dsgd.config.compose import expand, read_command
 from dsgd.runs import RunFolder, replacement
 from experiments import cost, plan
@@ -195,4 +195,5 @@ def test_the_command_needs_no_torch(tmp_path):
         "import sys; from experiments import plan; assert plan.main(['laptop/smoke']) == 0;"
         "assert not {'torch', 'transformers', 'pandas'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "DSGD_CACHE": str(tmp_path)})
+    root = Path(__file__).resolve().parents[2]
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root, env={**os.environ, "DSGD_CACHE": str(tmp_path)})
