@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,9 +13,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from dsgd.group_capture import GroupCapture
 from dsgd.group_gradients import GroupGradients
 from dsgd.methods.contracts import Step, Window
+from dsgd.methods.gradient.plain import Plain
 from dsgd.methods.loss.cross_entropy import CrossEntropy
+from dsgd.methods.loss.dsgd import DSGD
+from dsgd.methods.regularizer.none import NoRegularizer
 from dsgd.models.classifier import hidden_state
 
 if TYPE_CHECKING:
@@ -34,6 +39,9 @@ class Observer(Protocol):
 
     def before_step(self, training: Training, window: Window) -> None:
         """Before the optimiser step on ``window``, whose forward will draw from torch's generators as they are now."""
+
+    def during_step(self, training: Training, window: Window) -> AbstractContextManager[None]:
+        """A context around that step."""
 
     def finish(self, training: Training) -> None:
         """After the last step; writes what was seen into the run folder."""
@@ -72,6 +80,14 @@ class Observers:
         for observer in self.observers:
             observer.before_step(training, window)
 
+    @contextmanager
+    def during_step(self, training: Training, window: Window) -> Iterator[None]:
+        """All around it."""
+        with ExitStack() as stack:
+            for observer in self.observers:
+                stack.enter_context(observer.during_step(training, window))
+            yield
+
     def finish(self, training: Training) -> None:
         """Each in turn."""
         for observer in self.observers:
@@ -87,8 +103,10 @@ MEASURES = ("norm_wrong", "norm_correct", "norm_raw", "norm_effective", "cosine"
 class GradientObserver:
     """Norms and cosines of the gradients of W and C per step and layer: ``diagnostics.parquet`` (DSGD paper, Fig. 2).
 
-    A second look at each window, under the dropout masks that training is about to draw. It sees plain cross-entropy
-    whatever the run's loss is, as that loss may contain γ already. Columns: ``step``, ``layer`` (the weight's name),
+    Of plain cross-entropy, whatever the run's loss is. Where that is the run's loss, or DSGD's with γ > 0 (whose
+    gradient over C is γ times it), and the step is one plain backward, both groups are taken along from it
+    (``GroupCapture``). Else, and for the first window, which shows whether that is possible, it is a second look
+    under the dropout masks that training is about to draw. Columns: ``step``, ``layer`` (the weight's name),
     ``MEASURES``, ``wrong`` and ``correct`` (|W| and |C|), ``gamma`` (1 where the loss has none); all gradients are
     divided by the window's m. The table of a resumed run begins at the resume point.
     """
@@ -97,7 +115,7 @@ class GradientObserver:
         self.layers = layers
         self.loss = CrossEntropy(label_smoothing=0.0)
         self._names: list[str] = []
-        self._weights = nn.ParameterList()
+        self._linear: list[nn.Linear] | None = None  # the layers, where a look has shown that capturing is exact
         self._steps: list[tuple[int, float]] = []  # step number and γ_t
         self._seen: list[Tensor] = []  # (layers, measures + 2) of each step, on the device until the end
 
@@ -119,19 +137,54 @@ class GradientObserver:
         count = len(matrices) if self.layers is None else min(self.layers, len(matrices))
         chosen = np.sort(np.random.default_rng(0).choice(len(matrices), count, replace=False))
         self._names = [matrices[position][0] for position in chosen]
-        self._weights = nn.ParameterList([matrices[position][1] for position in chosen])
 
     def before_step(self, training: Training, window: Window) -> None:
         """Measure the window at the weights that the step starts from."""
-        gamma = _scale_of_correct(training, window.step)
+        if self._captures(training, window.step):
+            return
         with _forked(training.accelerator.device):
             wrong, correct, counts = self._look(training, window)
-        measures = [
-            layer_measures(of_wrong / window.size, of_correct / window.size, gamma)
-            for of_wrong, of_correct in zip(wrong, correct, strict=True)
-        ]
+        self._measure(training, window, wrong, correct, counts)
+
+    @contextmanager
+    def during_step(self, training: Training, window: Window) -> Iterator[None]:
+        """The same out of the step's own backward, where that is exact and no look has been taken."""
+        if self._steps[-1:] == [(window.step.number, _scale_of_correct(training, window.step))]:
+            yield
+            return
+        assert self._linear is not None
+        capture = GroupCapture(self._linear)
+        with capture.watching(), training.objective.shown_to(capture.judge):
+            yield
+        accelerator = training.accelerator
+        unit = window.size / accelerator.num_processes  # the step differentiates this part of the summed loss
+        gamma = _scale_of_correct(training, window.step)
+        of_wrong, of_correct = capture.groups()
+        wrong = [accelerator.reduce(gradient, "sum") * unit for gradient in of_wrong]
+        correct = [accelerator.reduce(gradient, "sum") * (unit / gamma) for gradient in of_correct]
+        self._measure(training, window, wrong, correct, accelerator.reduce(capture.counts, "sum"))
+
+    def _captures(self, training: Training, step: Step) -> bool:
+        """Whether the step's own backward contains both groups' gradients of plain cross-entropy."""
+        if self._linear is None or _scale_of_correct(training, step) <= 0:
+            return False
+        loss, parts = training.parts["loss"], training.parts
+        if type(loss) is DSGD:
+            is_usual = (loss.ties, loss.normalization, loss.judges_in_evaluation_mode) == ("wrong", "full_m", False)
+        else:
+            is_usual = type(loss) is CrossEntropy
+        is_plain = type(parts["gradient"]) is Plain and type(parts["regularizer"]) is NoRegularizer
+        return is_usual and is_plain and loss.label_smoothing == 0
+
+    def _measure(
+        self, training: Training, window: Window, wrong: list[Tensor], correct: list[Tensor], counts: Tensor
+    ) -> None:
+        gamma = _scale_of_correct(training, window.step)
+        measures = [layer_measures(*pair, gamma) for pair in zip(wrong, correct, strict=True)]
         self._steps.append((window.step.number, gamma))
-        self._seen.append(torch.stack([torch.cat([row, counts.to(row)]) for row in measures]))
+        self._seen.append(
+            torch.stack([torch.cat([row[:-1] / window.size, row[-1:], counts.to(row)]) for row in measures])
+        )
 
     def finish(self, training: Training) -> None:
         """Write the table; an empty one where no step was seen."""
@@ -156,19 +209,24 @@ class GradientObserver:
     def _look(self, training: Training, window: Window) -> tuple[list[Tensor], list[Tensor], Tensor]:
         """Gradients of the summed losses over W and over C, layer by layer, and (|W|, |C|); over all processes."""
         model, accelerator = _bare(training), training.accelerator
-        totals = [torch.zeros_like(weight) for _ in range(2) for weight in self._weights]
-        counts = torch.zeros(2, dtype=torch.int64, device=accelerator.device)
+        sums: list[list[Tensor]] = []
         for batch in window.batches:
             moved = batch.to(accelerator.device)
             with GroupGradients(model, self._names) as groups:
                 output = self.loss.per_example(model(**moved.inputs), moved.labels, window.step)
             found = groups.backward(output.losses, output.is_correct)
-            for total, gradient in zip(totals, (g for group in found for g in group.values()), strict=True):
-                total += gradient
-            counts += torch.stack([output.statistics["wrong"], output.statistics["correct"]])
-        totals = [accelerator.reduce(total, reduction="sum") for total in totals]
-        counts = accelerator.reduce(counts, reduction="sum")
-        return totals[: len(self._names)], totals[len(self._names) :], counts
+            counts = torch.stack([output.statistics["wrong"], output.statistics["correct"]])
+            sums.append([*(of_group[name] for of_group in found for name in self._names), counts])
+        self._linear = None if groups.fallback else _linear_layers(model, self._names)
+        totals = [accelerator.reduce(torch.stack(each).sum(0), "sum") for each in zip(*sums, strict=True)]
+        return totals[: len(self._names)], totals[len(self._names) : -1], totals[-1]
+
+
+def _linear_layers(model: nn.Module, names: list[str]) -> list[nn.Linear] | None:
+    """The layers whose weights these are, if all are plain linear layers."""
+    layers = [model.get_submodule(name.removesuffix(".weight")) for name in names if name.endswith(".weight")]
+    linear = [layer for layer in layers if type(layer) is nn.Linear]
+    return linear if len(linear) == len(names) else None
 
 
 def _scale_of_correct(training: Training, step: Step) -> float:
@@ -180,9 +238,19 @@ def _scale_of_correct(training: Training, step: Step) -> float:
 
 
 def layer_measures(wrong: Tensor, correct: Tensor, gamma: float) -> Tensor:
-    """``MEASURES`` (5,) of one layer's gradients; the cosine is NaN where a group is empty, and never 0 by default."""
-    norms = [torch.linalg.vector_norm(g) for g in (wrong, correct, wrong + correct, wrong + gamma * correct)]
-    return torch.stack([*norms, (wrong * correct).sum() / (norms[0] * norms[1])])
+    """``MEASURES`` (5,) of one layer's gradients; the cosine is NaN where a group is empty, and never 0 by default.
+
+    From three inner products, as each pass over a layer's gradients counts.
+    """
+    pairs = ((wrong, wrong), (correct, correct), (wrong, correct))
+    of_wrong, of_correct, dot = (torch.dot(one.flatten(), other.flatten()) for one, other in pairs)
+    squares = [
+        of_wrong,
+        of_correct,
+        of_wrong + 2 * dot + of_correct,
+        of_wrong + 2 * gamma * dot + gamma**2 * of_correct,
+    ]
+    return torch.stack([*(square.clamp(min=0).sqrt() for square in squares), dot / (of_wrong * of_correct).sqrt()])
 
 
 # --- representations ------------------------------------------------------------------------------------------------
@@ -218,6 +286,10 @@ class RepresentationObserver:
 
     def before_step(self, training: Training, window: Window) -> None:
         """Nothing."""
+
+    def during_step(self, training: Training, window: Window) -> AbstractContextManager[None]:
+        """Nothing."""
+        return nullcontext()
 
     def finish(self, training: Training) -> None:
         """Look again and write both."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
@@ -24,6 +24,7 @@ class ScaledObjective:
         self.accelerator = accelerator
         self._statistics: Statistics = {}
         self._records = True
+        self._show: Callable[[LossOutput], None] | None = None
 
     def micro_batches(self, model: nn.Module, window: Window) -> Iterator[tuple[Batch, AbstractContextManager[None]]]:
         """Each micro-batch on the device, with gradient exchange delayed to the last."""
@@ -45,6 +46,8 @@ class ScaledObjective:
             statistics = {**output.statistics, "regularizer": extra.detach().sum()}
             output = LossOutput(output.losses + extra, output.is_correct, statistics)
         self._add(output)
+        if self._show is not None:
+            self._show(output)
         return output
 
     def backward(self, loss: Tensor) -> None:
@@ -82,6 +85,15 @@ class ScaledObjective:
             yield
         finally:
             self._records = True
+
+    @contextmanager
+    def shown_to(self, show: Callable[[LossOutput], None]) -> Iterator[None]:
+        """Each forward inside tells ``show`` its output, before it is differentiated."""
+        self._show = show
+        try:
+            yield
+        finally:
+            self._show = None
 
     def collect(self) -> Statistics:
         """Sums over this process's micro-batches since the last call, as 0-d tensors on the device."""

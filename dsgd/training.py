@@ -128,7 +128,8 @@ class Training:
         rank = self.accelerator.process_index
         for window in windows(self.data.train, self.config.trainer, self.seeds.data_order, self.total, first, rank):
             self.observer.before_step(self, window)
-            self.step(window)
+            with self.observer.during_step(self, window):
+                self.step(window)
             if self._evaluation_is_due(window.step):
                 self.evaluate(window.step.number)
             checkpoint.save_if_due(self, window.step)

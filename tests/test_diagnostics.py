@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from objectives import gradients, objective_of, plain_gradients
+from objectives import gradients, gradients_by, objective_of, plain_gradients
 from torch.nn.functional import cross_entropy
 
 from conftest import losses
@@ -23,8 +23,12 @@ from dsgd.diagnostics import (
 )
 from dsgd.evaluation import Predictions
 from dsgd.execution import execute
+from dsgd.methods.gradient.pcgrad import PCGrad
+from dsgd.methods.gradient.plain import Plain
 from dsgd.methods.loss.cross_entropy import CrossEntropy
 from dsgd.methods.loss.dsgd import DSGD
+from dsgd.methods.regularizer.none import NoRegularizer
+from dsgd.methods.regularizer.r3f import R3F
 from dsgd.runs import DIAGNOSTIC_FILES, RunFolder, folder_of
 from dsgd.schedules import StaticSchedule
 from helpers import random_batch, tiny_classifier, window_of
@@ -152,6 +156,48 @@ def test_the_look_sees_the_very_masks_and_gamma_of_the_training_step(tmp_path):
         assert row["norm_raw"] != pytest.approx(row["norm_effective"], rel=1e-3)
     another = plain_gradients(model, window, objective_of(loss))  # with the next masks
     assert table["norm_effective"].iloc[0] != pytest.approx(another[table.index[0]].norm().item(), rel=1e-3)
+
+
+@pytest.mark.parametrize("loss", [CrossEntropy(label_smoothing=0.0), dsgd(0.3)], ids=["cross_entropy", "dsgd"])
+def test_what_a_step_shows_is_what_a_look_of_its_own_sees(tmp_path, loss):
+    """The same window twice, without dropout: by a look, then out of the training backward; two micro-batches."""
+    model, window = tiny_classifier(), window_of(random_batch(), random_batch(5, seed=2))
+    training, observer = training_of(model, loss, tmp_path), GradientObserver(None)
+    training.parts |= {"gradient": Plain(), "regularizer": NoRegularizer()}
+    observer.start(training)
+    for number in (1, 2):
+        each = window_of(*window.batches, number=number)
+        observer.before_step(training, each)
+        assert len(observer._steps) == 1
+        with observer.during_step(training, each):
+            with_observer = gradients_by(Plain(), model, each, training.objective)[0]
+    without = plain_gradients(model, each, objective_of(loss))
+    assert all(torch.equal(with_observer[name], without[name]) for name in without)
+    observer.finish(training)
+    table = pd.read_parquet(tmp_path / "diagnostics.parquet").drop(columns="layer")
+    looked, shown = (table[table["step"] == number].drop(columns="step").to_numpy() for number in (1, 2))
+    assert len(looked) == len(shown) == 12
+    assert np.allclose(looked, shown, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("loss", "gradient", "regularizer"),
+    [
+        (CrossEntropy(label_smoothing=0.1), Plain(), NoRegularizer()),
+        (dsgd(0.0), Plain(), NoRegularizer()),
+        (CrossEntropy(label_smoothing=0.0), PCGrad("correct"), NoRegularizer()),
+        (CrossEntropy(label_smoothing=0.0), Plain(), R3F(1.0, 1e-5, noise_seed=0)),
+    ],
+    ids=["smoothed", "without_correct", "pcgrad", "regularized"],
+)
+def test_a_step_that_does_not_show_plain_cross_entropy_is_looked_at(tmp_path, loss, gradient, regularizer):
+    model, observer = tiny_classifier(), GradientObserver(1)
+    training = training_of(model, loss, tmp_path)
+    training.parts |= {"gradient": gradient, "regularizer": regularizer}
+    observer.start(training)
+    for number in (1, 2):
+        observer.before_step(training, window_of(random_batch(), number=number))
+    assert [number for number, _ in observer._steps] == [1, 2]
 
 
 def test_the_raw_gradients_are_those_of_plain_cross_entropy(tmp_path):

@@ -1,0 +1,138 @@
+"""Training throughput on MRPC beside ``transformers.Trainer``: same weights, same examples, batches of 20, one thread.
+
+Both clocks cover making batches, forward, backward, clipping and AdamW, and neither covers evaluation or start-up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments.benchmark.steps import make_training
+
+if TYPE_CHECKING:
+    import torch
+
+    from dsgd.training import Training
+
+BATCH = 20
+
+#: Where MRPC itself is not there: normal token counts of sentence pairs, cut at the ends. Assumed, not measured.
+MEAN, DEVIATION, LEAST, MOST = 53, 14, 18, 103
+
+
+class Ours:
+    """Calling it trains ``steps`` steps and returns the seconds; ``rows`` says what the data are."""
+
+    def __init__(self, folder: Path, steps: int) -> None:
+        self.training, self.rows = _on_mrpc(folder)
+        self.training.model.train()
+        self._windows = _endless(self.training)
+        self._steps = steps
+        self()
+
+    def __call__(self) -> float:
+        """Seconds of the next ``steps`` steps."""
+        started = time.perf_counter()
+        for _ in range(self._steps):
+            self.training.step(next(self._windows))
+        return time.perf_counter() - started
+
+
+class Theirs:
+    """The same by ``transformers.Trainer``: its defaults, or ``tuned`` with bf16, dynamic padding and fused AdamW.
+
+    Its defaults pad every example to the task's length, as ``transformers``' own GLUE script does.
+    """
+
+    def __init__(self, folder: Path, steps: int, training: Training, tuned: bool) -> None:
+        from transformers import Trainer, TrainerCallback, TrainingArguments
+
+        self._clock = clock = []  # type: list[float]
+
+        class Clock(TrainerCallback):  # type: ignore[misc]
+            def on_step_end(self, *_: Any, **__: Any) -> None:
+                clock.append(time.perf_counter())
+
+        settings = {"bf16": True, "optim": "adamw_torch_fused"} if tuned else {}
+        arguments = TrainingArguments(
+            output_dir=str(folder), per_device_train_batch_size=BATCH, max_steps=steps + 1, use_cpu=True,
+            report_to="none", save_strategy="no", disable_tqdm=True, logging_strategy="no", **settings,
+        )  # fmt: skip
+        split = training.data.train
+        self._trainer = Trainer(
+            model=_network(), args=arguments, train_dataset=_rows(split),
+            data_collator=_Collator(None if tuned else training.config.task.max_length), callbacks=[Clock()],
+        )  # fmt: skip
+
+    def __call__(self) -> float:
+        """Seconds of ``steps`` steps after a first."""
+        self._clock.clear()
+        self._trainer.train()
+        return self._clock[-1] - self._clock[0]
+
+
+class _Collator:
+    """Pads to ``length``, or to the longest of the batch."""
+
+    def __init__(self, length: int | None) -> None:
+        self.length = length
+
+    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        import torch
+
+        length = self.length or max(len(row["input_ids"]) for row in rows)
+        ids = torch.zeros(len(rows), length, dtype=torch.int64)
+        mask = torch.zeros_like(ids)
+        for number, row in enumerate(rows):
+            ids[number, : len(row["input_ids"])] = torch.as_tensor(row["input_ids"])
+            mask[number, : len(row["input_ids"])] = 1
+        return {"input_ids": ids, "attention_mask": mask, "labels": torch.tensor([row["labels"] for row in rows])}
+
+
+def _on_mrpc(folder: Path) -> tuple[Training, str]:
+    """A training on MRPC; on texts of such lengths where it is not there."""
+    from dsgd.config.validation import ConfigErrors
+    from dsgd.models.sources import SourceError
+
+    try:
+        return make_training(folder, "task=mrpc", f"trainer.batch_size={BATCH}"), "MRPC"
+    except (SourceError, ConfigErrors):
+        training = make_training(folder, "task=bbc_news", "task.max_length=256", f"trainer.batch_size={BATCH}")
+        training.data = training.data.replace(_made_up(training.data.train), training.data.evaluation)
+        return training, "made-up rows of MRPC's assumed lengths"
+
+
+def _made_up(split: Any) -> Any:
+    """The beginnings of the split's first texts, cut to MRPC's lengths."""
+    lengths = np.random.default_rng(0).normal(MEAN, DEVIATION, len(split)).clip(LEAST, MOST).astype(np.int64)
+    split = split.take(np.arange(len(split)))
+    split.sizes[:, 0] = np.minimum(split.sizes[:, 0], lengths)
+    return split
+
+
+def _endless(training: Training) -> Iterator[Any]:
+    from dsgd.batches import windows
+
+    yield from windows(training.data.train, training.config.trainer, 0, training.total)
+
+
+def _rows(split: Any) -> list[dict[str, Any]]:
+    rows = []
+    for number in range(len(split)):
+        batch = split.batch(np.array([number]))
+        rows.append({"input_ids": batch.inputs["input_ids"][0].numpy(), "labels": int(batch.labels[0])})
+    return rows
+
+
+def _network() -> Any:
+    """The packaged encoder under a fresh head, as ``run.py`` builds it, but answering as the Trainer asks."""
+    from dsgd.config.compose import expand, read_command
+    from dsgd.models import build_model
+
+    (run,) = expand(read_command(["model=minilm"]))
+    return build_model(run.config.model, 5, 0).network
