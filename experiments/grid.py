@@ -138,7 +138,7 @@ def _plan(run: Run) -> PlannedRun:
         id=run.id,
         cell_id=run.cell_id,
         model=config.model.name,
-        task=config.task.name,
+        task=config.task.shown,
         method=run.label,
         preset=config.method.name,
         seed=config.seed,
