@@ -208,3 +208,7 @@ def test_shares_leave_one_example_on_each_side():
         train, evaluation = stratified_shares(labels, share, seed=0)
         assert np.bincount(labels[evaluation]).tolist() == expected
         assert sorted([*train, *evaluation]) == [0, 1, 2, 3, 4]
+    train, _ = stratified_shares(np.array([0, 0, 1]), 0.5, seed=0)
+    assert 2 in train, "a class of one example trains"
+    with pytest.raises(SourceError, match="each class has one example"):
+        stratified_shares(np.array([0, 1]), 0.5, seed=0)
