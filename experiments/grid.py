@@ -85,7 +85,8 @@ def grid(name: str, overrides: Sequence[str] = ()) -> list[PlannedRun]:
     found = _read(file)
     if found is None:
         found = _compose(name, overrides)
-        runs.write_atomically(file, json.dumps([dataclasses.asdict(run) for run in found]))
+        if not any(_names_a_file(run) for run in found):
+            runs.write_atomically(file, json.dumps([dataclasses.asdict(run) for run in found]))
     return found
 
 
@@ -93,6 +94,11 @@ def cache_folder() -> Path:
     """What can be made again: ``DSGD_CACHE``, else ``dsgd`` in the user's cache folder."""
     own = os.environ.get("DSGD_CACHE")
     return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dsgd"
+
+
+def _names_a_file(run: PlannedRun) -> bool:
+    """Whether the run's id depends on a file of the user's, whose edits nothing here sees."""
+    return any(text.split("=", 1)[0].endswith("path") for text in run.overrides)
 
 
 def _key(name: str, overrides: Sequence[str]) -> str:
