@@ -103,7 +103,7 @@ def _on_mrpc(folder: Path) -> tuple[Training, str]:
         return make_training(folder, "task=mrpc", f"trainer.batch_size={BATCH}"), "MRPC"
     except (SourceError, ConfigErrors):
         training = make_training(folder, "task=bbc_news", "task.max_length=256", f"trainer.batch_size={BATCH}")
-        training.data = training.data.replace(_made_up(training.data.train), training.data.evaluation)
+        training.data = training.data.replace(train=_made_up(training.data.train), evaluation=training.data.evaluation)
         return training, "made-up rows of MRPC's assumed lengths"
 
 
