@@ -119,9 +119,9 @@ def _measured(row: Row, quick: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             samples = row.measure(Path(folder), quick)
+            found = interval(samples)
         except Exception as error:
             return {**record, "verdict": "not measured", "error": f"{type(error).__name__}: {error}"}
-    found = interval(samples)
     verdict = "missed" if row.is_missed(found) else "met"
     return {**record, "unit": row.unit, **found._asdict(), "samples": samples, "verdict": verdict}
 

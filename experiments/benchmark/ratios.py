@@ -17,7 +17,13 @@ class Interval(NamedTuple):
 
 
 def interval(samples: Sequence[float], resamples: int = 2000) -> Interval:
-    """Percentile bootstrap of the median (Efron 1979), from a stream of its own."""
+    """Percentile bootstrap of the median (Efron 1979), from a stream of its own.
+
+    Raises:
+        ValueError: there are no samples.
+    """
+    if not samples:
+        raise ValueError("nothing was measured")
     values = np.asarray(samples, dtype=np.float64)
     drawn = np.random.default_rng(0).choice(values, (resamples, len(values)))
     low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
