@@ -101,6 +101,14 @@ def _names_a_file(run: PlannedRun) -> bool:
     return any(text.split("=", 1)[0].endswith("path") for text in run.overrides)
 
 
+def _mirror(overrides: Sequence[str]) -> list[tuple[str, int]]:
+    """What a mirror of the hub holds: a run on a part of a data set is another run."""
+    given = [text.partition("=")[2] for text in overrides if text.startswith("data.root=")]
+    root = given[-1] if given else os.environ.get("DSGD_DATA_ROOT")
+    files = Path(root).expanduser().rglob("*.parquet") if root else ()
+    return sorted((str(file), file.stat().st_size) for file in files)
+
+
 def _key(name: str, overrides: Sequence[str]) -> str:
     """Everything that the result depends on, as 32 hexadecimal digits."""
     digest = hashlib.sha256()
@@ -109,7 +117,7 @@ def _key(name: str, overrides: Sequence[str]) -> str:
         digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
     versions = [version(package) for package in COMPOSERS]
     environment = [os.environ.get(variable) for variable in ENVIRONMENT]
-    digest.update(json.dumps([name, list(overrides), versions, environment]).encode())
+    digest.update(json.dumps([name, list(overrides), versions, environment, _mirror(overrides)]).encode())
     return digest.hexdigest()[:32]
 
 

@@ -23,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dsgd.config import identity, tree
+from dsgd.config.data import sample_of
 from dsgd.config.overrides import check_each, first_choices, given_twice, parse, sweeps
 from dsgd.config.parts import PARTS
 from dsgd.config.schema import Config
@@ -126,11 +127,16 @@ def _baseline(overrides: tuple[str, ...]) -> Config:
 
 
 def _identify(config: Config) -> Run:
-    config = _without_a_preset_that_is_gone(config)
+    config = _without_a_preset_that_is_gone(_with_its_sample(config))
     chosen = _choices(config)
     slots = identity.changed_slots(config, _baseline(chosen))
     usual = _baseline(chosen + tuple(f"{slot}={name}" for slot, name in slots.items()))
     return Run(config, identity.method_label(config, usual, slots))
+
+
+def _with_its_sample(config: Config) -> Config:
+    """A mirror that holds a part of a data set makes other runs than the whole, under another name."""
+    return replace(config, task=replace(config.task, sample=sample_of(config.task, config.data.root)))
 
 
 def _without_a_preset_that_is_gone(config: Config) -> Config:

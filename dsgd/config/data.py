@@ -26,6 +26,32 @@ def how_to_get(task: Task, root: str) -> str:
     return f"`{command}` fetches it where there is a connection; then set data.root={root}, or DSGD_DATA_ROOT"
 
 
+def sample_of(task: Task, root: str | None) -> str | None:
+    """``10000 + 2000`` where a mirror holds that many rows to train and to evaluate on, and not the whole data set's.
+
+    None where it holds the whole, where the task's YAML does not say how many rows that is, and for the hub.
+    """
+    whole = (task.train_examples, task.evaluation_examples)
+    if root is None or task.hub_id is None or None in whole:
+        return None
+    folder = Path(root).expanduser() / task.hub_id / (task.subset or "")
+    rows = tuple(_rows(folder, split) for split in ("train", task.evaluation_split))
+    return None if rows == whole or 0 in rows else " + ".join(map(str, rows))
+
+
+def _rows(folder: Path, split: str) -> int:
+    """Rows of a split as the hub lays it out, ``<split>-00000-of-00001.parquet``; 0 where there is none."""
+    files = sorted(folder.glob(f"{split}-*.parquet"))
+    if not files:
+        return 0
+    import pyarrow.parquet as pq
+
+    try:
+        return sum(pq.read_metadata(file).num_rows for file in files)
+    except (OSError, ValueError):
+        return 0  # reading the data will say what is wrong
+
+
 # --- resolvers for the YAMLs ----------------------------------------------------------------------------------------
 
 

@@ -104,7 +104,7 @@ def method_label(config: Config, baseline: Config, slots: dict[str, str]) -> str
     names = _short_names([*keys, *usual])
     settings = [f"debug={config.debug.name}"] if config.debug.name != "none" else []
     for key, value in keys.items():
-        if value != usual.get(key) and not _under(key, ("seed", "seeds", "task.fingerprint")):
+        if value != usual.get(key) and not _under(key, ("seed", "seeds", "task.fingerprint", "task.sample")):
             settings.append(f"{names[key]}={_plain_text(value)}")
     added = "".join(f"+{name}" for name in slots.values())
     return config.method.name + added + (f"[{','.join(settings)}]" if settings else "")

@@ -134,6 +134,7 @@ class Task:
     subset: str | None = None  # the hub's name of one configuration of that data set
     revision: str | None = None  # of the hub's repository; a mirror has one
     evaluation_split: str = "validation"
+    sample: str | None = None  # rows of a mirror that holds only a part of the data set; found, not set
     path: str | None = None  # data of one's own: a table file or an image folder
     evaluation_path: str | None = None  # a table to evaluate on; null = a share of `path`
     text: list[str] = field(default_factory=list)  # a table's column of texts, or the two columns of a pair
@@ -157,8 +158,8 @@ class Task:
 
     @property
     def shown(self) -> str:
-        """What tables and folders call it."""
-        return self.title or self.name
+        """What tables and folders call it; a part of a data set never goes by the name of the whole."""
+        return (self.title or self.name) + ("-sample" if self.sample else "")
 
 
 @dataclass
