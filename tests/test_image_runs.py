@@ -65,7 +65,7 @@ def test_a_sweep_over_tasks_takes_each_task_s_model():
     ("arguments", "start", "words"),
     [
         (["task=cifar10", "model=minilm"], "model = minilm: reads texts", "task=cifar10 is of images; choose one of"),
-        (["model=resnet34"], "model = resnet34: reads images", "task=bbc_news is of texts; choose one of minilm"),
+        (["model=resnet34"], "model = resnet34: reads images", "task=bbc_news is of texts; choose one of"),
         (["task=cifar10", "model=minilm"], "model = minilm", "vit_base_sane"),
     ],
 )
