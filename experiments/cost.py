@@ -61,8 +61,8 @@ def seconds(facts: Facts, device: Device) -> float | None:
     backward = 1.0 if "adapter=full" in facts.parts else 0.5  # frozen weights need no gradients of their own
     passes = (1 + 2 * backward) * (1 + sum(EXTRA_PASSES.get(part, 0.0) for part in facts.parts))
     step = max(device.least_step, facts.window * forward * passes / device.tflops)
-    epochs = facts.epochs if facts.train_examples is None else math.ceil(total * facts.window / facts.train_examples)
-    evaluations = 1 + epochs  # one before the first step
+    each = total if facts.train_examples is None else math.ceil(facts.train_examples / facts.window)
+    evaluations = 1 + math.ceil(total / each)  # one before the first step, one after each epoch
     return total * step + evaluations * facts.evaluation_examples * forward / device.tflops
 
 
