@@ -23,6 +23,8 @@ from dsgd.methods.regularizer.none import NoRegularizer
 from dsgd.models.classifier import hidden_state
 
 if TYPE_CHECKING:
+    from accelerate import Accelerator
+
     from dsgd.config.schema import Diagnostics
     from dsgd.data import Examples
     from dsgd.models import Classifier
@@ -143,26 +145,25 @@ class GradientObserver:
         if self._captures(training, window.step):
             return
         with _forked(training.accelerator.device):
-            wrong, correct, counts = self._look(training, window)
-        self._measure(training, window, wrong, correct, counts)
+            found = self._look(training, window)
+        self._measure(training, window, found)
 
     @contextmanager
     def during_step(self, training: Training, window: Window) -> Iterator[None]:
         """The same out of the step's own backward, where that is exact and no look has been taken."""
-        if self._steps[-1:] == [(window.step.number, _scale_of_correct(training, window.step))]:
+        if self._steps and self._steps[-1][0] == window.step.number:
             yield
             return
         assert self._linear is not None
         capture = GroupCapture(self._linear)
         with capture.watching(), training.objective.shown_to(capture.judge):
             yield
-        accelerator = training.accelerator
-        unit = window.size / accelerator.num_processes  # the step differentiates this part of the summed loss
-        gamma = _scale_of_correct(training, window.step)
-        of_wrong, of_correct = capture.groups()
-        wrong = [accelerator.reduce(gradient, "sum") * unit for gradient in of_wrong]
-        correct = [accelerator.reduce(gradient, "sum") * (unit / gamma) for gradient in of_correct]
-        self._measure(training, window, wrong, correct, accelerator.reduce(capture.counts, "sum"))
+        wrong, correct = capture.groups()
+        # The step differentiates this part of the sum of the losses, of which those over C are γ times cross-entropy.
+        part = training.accelerator.num_processes / window.size
+        units = 1 / part, 1 / (part * _scale_of_correct(training, window.step))
+        summed = _summed(training.accelerator, [*wrong, *correct, capture.counts])
+        self._measure(training, window, summed, units)
 
     def _captures(self, training: Training, step: Step) -> bool:
         """Whether the step's own backward contains both groups' gradients of plain cross-entropy."""
@@ -177,14 +178,16 @@ class GradientObserver:
         return is_usual and is_plain and loss.label_smoothing == 0
 
     def _measure(
-        self, training: Training, window: Window, wrong: list[Tensor], correct: list[Tensor], counts: Tensor
+        self, training: Training, window: Window, found: list[Tensor], units: tuple[float, float] = (1.0, 1.0)
     ) -> None:
-        gamma = _scale_of_correct(training, window.step)
-        measures = [layer_measures(*pair, gamma) for pair in zip(wrong, correct, strict=True)]
+        """Of the groups' gradients in these units, W's layer by layer and then C's, and last (|W|, |C|)."""
+        gamma, layers, counts = _scale_of_correct(training, window.step), len(self._names), found[-1]
+        per_mean = units[0] / window.size, units[1] / window.size
+        measures = [
+            layer_measures(*pair, gamma, per_mean) for pair in zip(found[:layers], found[layers:-1], strict=True)
+        ]
         self._steps.append((window.step.number, gamma))
-        self._seen.append(
-            torch.stack([torch.cat([row[:-1] / window.size, row[-1:], counts.to(row)]) for row in measures])
-        )
+        self._seen.append(torch.stack([torch.cat([row, counts.to(row)]) for row in measures]))
 
     def finish(self, training: Training) -> None:
         """Write the table; an empty one where no step was seen."""
@@ -206,8 +209,8 @@ class GradientObserver:
         table = pd.DataFrame(columns)
         _write(training.folder.path / "diagnostics.parquet", lambda path: table.to_parquet(path, index=False))
 
-    def _look(self, training: Training, window: Window) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """Gradients of the summed losses over W and over C, layer by layer, and (|W|, |C|); over all processes."""
+    def _look(self, training: Training, window: Window) -> list[Tensor]:
+        """Gradients of the summed losses over W, over C, layer by layer, and (|W|, |C|); over all processes."""
         model, accelerator = _bare(training), training.accelerator
         sums: list[list[Tensor]] = []
         for batch in window.batches:
@@ -218,8 +221,14 @@ class GradientObserver:
             counts = torch.stack([output.statistics["wrong"], output.statistics["correct"]])
             sums.append([*(of_group[name] for of_group in found for name in self._names), counts])
         self._linear = None if groups.fallback else _linear_layers(model, self._names)
-        totals = [accelerator.reduce(torch.stack(each).sum(0), "sum") for each in zip(*sums, strict=True)]
-        return totals[: len(self._names)], totals[len(self._names) : -1], totals[-1]
+        return _summed(accelerator, [torch.stack(each).sum(0) for each in zip(*sums, strict=True)])
+
+
+def _summed(accelerator: Accelerator, tensors: list[Tensor]) -> list[Tensor]:
+    """Over all processes."""
+    if accelerator.num_processes == 1:
+        return tensors
+    return [accelerator.reduce(tensor, "sum") for tensor in tensors]
 
 
 def _linear_layers(model: nn.Module, names: list[str]) -> list[nn.Linear] | None:
@@ -237,13 +246,14 @@ def _scale_of_correct(training: Training, step: Step) -> float:
     return float(getattr(loss, "gamma", lambda _: 1.0)(step))
 
 
-def layer_measures(wrong: Tensor, correct: Tensor, gamma: float) -> Tensor:
-    """``MEASURES`` (5,) of one layer's gradients; the cosine is NaN where a group is empty, and never 0 by default.
+def layer_measures(wrong: Tensor, correct: Tensor, gamma: float, units: tuple[float, float] = (1.0, 1.0)) -> Tensor:
+    """``MEASURES`` (5,) of one layer's gradients, each times its unit; the cosine of an empty group is NaN, never 0.
 
     From three inner products, as each pass over a layer's gradients counts.
     """
-    pairs = ((wrong, wrong), (correct, correct), (wrong, correct))
-    of_wrong, of_correct, dot = (torch.dot(one.flatten(), other.flatten()) for one, other in pairs)
+    of_wrong = torch.dot(wrong.flatten(), wrong.flatten()) * units[0] ** 2
+    of_correct = torch.dot(correct.flatten(), correct.flatten()) * units[1] ** 2
+    dot = torch.dot(wrong.flatten(), correct.flatten()) * (units[0] * units[1])
     squares = [
         of_wrong,
         of_correct,

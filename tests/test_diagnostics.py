@@ -27,6 +27,7 @@ from dsgd.methods.gradient.pcgrad import PCGrad
 from dsgd.methods.gradient.plain import Plain
 from dsgd.methods.loss.cross_entropy import CrossEntropy
 from dsgd.methods.loss.dsgd import DSGD
+from dsgd.methods.loss.uniform_shrink import UniformShrink
 from dsgd.methods.regularizer.none import NoRegularizer
 from dsgd.methods.regularizer.r3f import R3F
 from dsgd.runs import DIAGNOSTIC_FILES, RunFolder, folder_of
@@ -185,10 +186,11 @@ def test_what_a_step_shows_is_what_a_look_of_its_own_sees(tmp_path, loss):
     [
         (CrossEntropy(label_smoothing=0.1), Plain(), NoRegularizer()),
         (dsgd(0.0), Plain(), NoRegularizer()),
+        (UniformShrink(StaticSchedule(0.3)), Plain(), NoRegularizer()),
         (CrossEntropy(label_smoothing=0.0), PCGrad("correct"), NoRegularizer()),
         (CrossEntropy(label_smoothing=0.0), Plain(), R3F(1.0, 1e-5, noise_seed=0)),
     ],
-    ids=["smoothed", "without_correct", "pcgrad", "regularized"],
+    ids=["smoothed", "without_correct", "shrunk", "pcgrad", "regularized"],
 )
 def test_a_step_that_does_not_show_plain_cross_entropy_is_looked_at(tmp_path, loss, gradient, regularizer):
     model, observer = tiny_classifier(), GradientObserver(1)
@@ -196,7 +198,10 @@ def test_a_step_that_does_not_show_plain_cross_entropy_is_looked_at(tmp_path, lo
     training.parts |= {"gradient": gradient, "regularizer": regularizer}
     observer.start(training)
     for number in (1, 2):
-        observer.before_step(training, window_of(random_batch(), number=number))
+        window = window_of(random_batch(), number=number)
+        observer.before_step(training, window)
+        with observer.during_step(training, window):
+            pass
     assert [number for number, _ in observer._steps] == [1, 2]
 
 
