@@ -1,10 +1,8 @@
 """Shared means: compose the real config, shrink it, and run it in a folder of the test's own."""
 
-import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,21 +12,10 @@ from dsgd.config.compose import expand, read_command
 from dsgd.config.validation import cuda_device_count
 from dsgd.execution import execute
 from dsgd.runs import folder_of
+from shared import ROOT, TINY
 
 if cuda_device_count() == 0:  # before Triton, which decides when it is imported: see test_triton_loss.py
     os.environ.setdefault("TRITON_INTERPRET", "1")
-
-ROOT = Path(__file__).resolve().parents[1]
-
-#: One transformer block, a few steps, no dashboard, and in this very process: a second or two.
-TINY = (
-    "debug=tiny",
-    "model.layers=1",
-    "task.max_length=16",
-    "tracking=none",
-    "runtime.isolate=false",
-    "runtime.progress=none",
-)
 
 
 @pytest.fixture(autouse=True)
@@ -80,9 +67,3 @@ def command(tmp_path):
         )
 
     return call
-
-
-def losses(folder):
-    """The training losses in a run's history."""
-    lines = (folder.path / "history.jsonl").read_text().splitlines()
-    return [record["train/loss"] for record in map(json.loads, lines) if "train/loss" in record]

@@ -9,7 +9,6 @@ import torch
 from objectives import gradients, gradients_by, objective_of, plain_gradients
 from torch.nn.functional import cross_entropy
 
-from conftest import losses
 from dsgd.config.schema import Diagnostics
 from dsgd.diagnostics import (
     MEASURES,
@@ -33,6 +32,7 @@ from dsgd.methods.regularizer.r3f import R3F
 from dsgd.runs import DIAGNOSTIC_FILES, RunFolder, folder_of
 from dsgd.schedules import StaticSchedule
 from helpers import random_batch, tiny_classifier, window_of
+from shared import losses
 
 
 def dsgd(gamma):

@@ -8,7 +8,6 @@ import torch
 from image_models import saved_resnet, saved_vit
 from objectives import gradients_by, objective_of
 
-from conftest import losses
 from dsgd.config.compose import expand, read_command
 from dsgd.config.schema import Modality, Model
 from dsgd.config.validation import ConfigErrors
@@ -18,6 +17,7 @@ from dsgd.methods.contracts import Batch, Step, Window
 from dsgd.methods.gradient.pcgrad import PCGrad
 from dsgd.models import build_model
 from dsgd.runs import folder_of
+from shared import losses
 
 #: Digits, enlarged fourfold, cropped and mirrored, by a model of a local folder; both of its blocks.
 COMMON = ("task=digits", "task.augmentation=crop_flip", "model.image_size=32", "model.layers=null")

@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from conftest import ROOT
 from dsgd import console
 from dsgd.config.tree import CONF
 from dsgd.execution import _fork_server, _how_it_ended, execute, worker_count
 from dsgd.runs import RunFolder, folder_of, latest_attempt, scan
 from dsgd.summary import metrics_under
+from shared import ROOT
 
 #: As short as a run can be, but in a child process, as a person's run is.
 SHORT = ("debug=tiny", "debug.max_steps=2", "model.layers=1", "task.max_length=16", "tracking=none")

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from conftest import losses
 from dsgd.evaluation import Predictions
 from dsgd.execution import execute
 from dsgd.runs import folder_of
+from shared import losses
 
 EXACT = ("runtime.precision=fp32", "model.dropout=0")
 

@@ -11,10 +11,10 @@ import torch
 
 pytest.importorskip("triton")
 
-from conftest import losses as history
 from dsgd.loss import DSGDLoss, dsgd_loss, weighted_losses
 from dsgd.schedules import LinearSchedule
 from dsgd.triton_loss import INTERPRETED, fused_losses
+from shared import losses as history
 
 NAN, INF = math.nan, math.inf
 HAS_CUDA = torch.cuda.is_available() and not INTERPRETED

@@ -7,7 +7,6 @@ import time
 import pytest
 from make_runs import RESULTS, planned
 
-from conftest import ROOT
 from dsgd.runs import RunFolder
 from experiments import command, labels, table1
 from experiments.cells import Cell, Row, columns_of, rows_of
@@ -15,6 +14,7 @@ from experiments.collect import SURROUNDINGS, collect, gather
 from experiments.comparison import comparison
 from experiments.printed import Place, Printed
 from experiments.tables import to_markdown
+from shared import ROOT
 
 PRINTED = Printed(74.0, 15.0)
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conftest import TINY, losses
 from dsgd.config import tree
 from dsgd.config.compose import Run, expand, read_command
 from dsgd.config.parts import SLOTS
@@ -21,6 +20,7 @@ from dsgd.execution import execute
 from dsgd.methods import build
 from dsgd.runs import folder_of
 from dsgd.schedules import LinearSchedule
+from shared import TINY, losses
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 from tiny_models import EVERY, checkpoint
 
-from conftest import losses
 from dsgd.config.compose import expand, read_command
 from dsgd.config.validation import ConfigErrors
+from shared import losses
 
 QUESTIONS = {
     "premise": ["w1 w2", "w3", "w4 w5 w6", "w7", "w8 w9", "w3 w1"],

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import losses
 from dsgd.config import parts
 from dsgd.methods import build
 from dsgd.methods.averaging.ema import newest_share
 from dsgd.methods.contracts import Step
 from helpers import tiny_classifier
+from shared import losses
 
 
 def ema(**fields):

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import ROOT
 from dsgd.config import parts
 from dsgd.execution import execute
 from dsgd.methods import build
 from dsgd.models import build_model
 from dsgd.runs import folder_of
 from helpers import random_batch, tiny_classifier
+from shared import ROOT
 
 LAMBDA = 0.15
 

@@ -6,7 +6,6 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import RobertaConfig, RobertaForSequenceClassification
 
-from conftest import losses
 from dsgd.config import parts
 from dsgd.methods import build
 from dsgd.methods.contracts import Batch
@@ -14,6 +13,7 @@ from dsgd.methods.regularizer.lnsr import mean_square, relative_noise
 from dsgd.methods.regularizer.replay import Noise
 from dsgd.models import Classifier
 from helpers import random_batch, tiny_classifier
+from shared import losses
 
 SEED = 11
 READINGS = ["blocks", "head"]

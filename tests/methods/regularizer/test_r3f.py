@@ -5,13 +5,13 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, kl_div
 
-from conftest import losses
 from dsgd.config import parts
 from dsgd.methods import build
 from dsgd.methods.contracts import Batch
 from dsgd.methods.regularizer.r3f import symmetric_divergence
 from dsgd.methods.regularizer.replay import Noise
 from helpers import random_batch, tiny_classifier
+from shared import losses
 
 SEED = 11
 EPSILON = 0.01
