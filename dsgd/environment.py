@@ -71,12 +71,13 @@ def git_state() -> dict[str, Any]:
     return {"git_commit": commit, "git_dirty": None if commit is None else bool(_git("status", "--porcelain"))}
 
 
-def cpu_has_amx() -> bool:
-    """Whether this CPU multiplies bf16 matrices in hardware (AMX), without which bf16 autocast is slower than fp32."""
+def cpu_has_bf16() -> bool:
+    """Whether this CPU multiplies bf16 in hardware (AMX, AVX-512 BF16), without which autocast is slower than fp32."""
     try:
-        return "amx_bf16" in Path("/proc/cpuinfo").read_text()
+        flags = Path("/proc/cpuinfo").read_text()
     except OSError:
         return False
+    return "amx_bf16" in flags or "avx512_bf16" in flags
 
 
 def _device(wanted: str) -> torch.device:
@@ -93,7 +94,7 @@ def _device(wanted: str) -> torch.device:
 def _precision(wanted: str, device: torch.device) -> str:
     """Accelerate's word for it: ``bf16`` (autocast) or ``no``."""
     if wanted == "auto":
-        bf16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else device.type == "cpu" and cpu_has_amx()
+        bf16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else device.type == "cpu" and cpu_has_bf16()
         return "bf16" if bf16 else "no"
     return "no" if wanted == "fp32" else wanted
 
