@@ -8,6 +8,7 @@ import torch
 
 from dsgd.batches import evaluation_batches, steps_per_epoch, total_steps, windows
 from dsgd.config.schema import Debug, Trainer
+from dsgd.data.text import Split
 from dsgd.methods.contracts import Batch
 
 
@@ -21,7 +22,7 @@ class Rows:
     def __len__(self):
         return len(self.labels)
 
-    def batch(self, rows):
+    def batch(self, rows, _augmentation=None):
         return Batch({"row": torch.as_tensor(rows)}, torch.as_tensor(self.labels[rows]))
 
 
@@ -52,8 +53,41 @@ def test_accumulation_splits_the_same_window():
     split = windows(Rows(23), Trainer(batch_size=5, accumulation=2), seed=1, total=3)
     for one, other in zip(whole, split, strict=True):
         assert one.size == other.size
-        assert all_rows(one) == all_rows(other)
+        assert sorted(all_rows(one)) == sorted(all_rows(other))
         assert all(len(batch) <= 5 for batch in rows_of(other))
+
+
+def test_micro_batches_of_one_window_go_from_long_to_short():
+    """Rows 0…4 have the lengths 0 2 4 1 3 (7i mod 5); equally long ones keep the order of the draw."""
+    split = Rows(10)
+    trainer = Trainer(batch_size=4, accumulation=3)
+    (window,) = windows(split, trainer, seed=1, total=1)
+    drawn = all_rows(next(windows(split, Trainer(batch_size=10), seed=1, total=1)))
+    assert all_rows(window) == sorted(drawn, key=lambda row: -split.lengths[row])
+    assert [len(batch) for batch in rows_of(window)] == [4, 4, 2]
+
+
+def test_a_single_micro_batch_keeps_the_order_of_the_draw():
+    drawn = np.random.default_rng([1, 0]).permutation(20)[:10]
+    (window,) = windows(Rows(20), Trainer(batch_size=10), seed=1, total=1)
+    assert all_rows(window) == drawn.tolist()
+
+
+def test_sorted_micro_batches_compute_less_padding():
+    """Eight texts of 1, 9, 1, 9, … tokens: as drawn both pairs of four are padded to 9 (72 tokens); sorted 36 + 4."""
+    sizes = np.array([[1], [9]] * 4)
+    split = Split(
+        labels=np.zeros(8, np.int64),
+        index=np.arange(8),
+        starts=np.zeros((8, 1), np.int64),
+        sizes=sizes,
+        flat={"input_ids": np.arange(9, dtype=np.int32)},
+        padding={"input_ids": 0},
+    )
+    (window,) = windows(split, Trainer(batch_size=4, accumulation=2), seed=1, total=1)
+    assert [batch.inputs["input_ids"].numel() for batch in window.batches] == [36, 4]
+    (whole,) = windows(split, Trainer(batch_size=8), seed=1, total=1)
+    assert whole.batches[0].inputs["input_ids"].numel() == 72
 
 
 @pytest.mark.parametrize("count", [23, 21])  # 21: the last window has one example, so one of two ranks has none
