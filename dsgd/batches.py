@@ -82,7 +82,7 @@ def _of_all(examples: int, trainer: Trainer, *seed: int) -> Callable[[int], np.n
 
     def rows(number: int) -> np.ndarray:
         epoch, position = divmod(number - 1, per_epoch)
-        order = np.random.default_rng([*seed, epoch]).permutation(examples)
+        order: np.ndarray = np.random.default_rng([*seed, epoch]).permutation(examples)
         return order[position * size : (position + 1) * size]
 
     return rows
@@ -99,7 +99,8 @@ def _of_one_task(tasks: np.ndarray, trainer: Trainer, seed: int, total: int) -> 
     def rows(number: int) -> np.ndarray:
         task = drawn[number - 1]
         turn = int((drawn[:number] == task).sum())
-        return members[task][orders[task](turn)]
+        chosen: np.ndarray = members[task][orders[task](turn)]
+        return chosen
 
     return rows
 

@@ -372,7 +372,8 @@ def _parts_know_of_joined_tasks(config: Config) -> list[str]:
     if not isinstance(task, MultiTask):
         return []
     if isinstance(loss, LDAM | ClassBalanced | LogitAdjustment):
-        found.append(describe("loss", loss.name, "counts the examples of each class, and task=multitask has several tasks'"))
+        reason = "goes by the training examples of each class, and every joined task has classes of its own"
+        found.append(describe("loss", loss.name, reason))
     smoothing = getattr(loss, "label_smoothing", 0.0)
     if smoothing and len({part.classes for part in task.joined.values()}) > 1:
         found.append(
