@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,22 +36,37 @@ def window_size(trainer: Trainer) -> int:
 
 
 def windows(
-    split: Examples, trainer: Trainer, seed: int, total: int, first: int = 1, rank: int = 0
+    split: Examples,
+    trainer: Trainer,
+    seed: int,
+    total: int,
+    first: int = 1,
+    rank: int = 0,
+    *,
+    homogeneous: bool = False,
 ) -> Iterator[Window]:
     """This process's windows for steps ``first`` to ``total``.
 
     Every process draws the same order from ``seed``; epoch e has its own permutation, so that a resumed run needs to
     replay nothing. ``Window.size`` counts the valid labels of all processes. A process whose share makes several
-    micro-batches sorts it by length.
+    micro-batches sorts it by length. With ``homogeneous`` each window is of one task, drawn in proportion to the tasks'
+    examples, as jiant's ``ProportionalMultiTaskSampler`` does, and each task goes through epochs of its own.
     """
-    per_epoch, size = steps_per_epoch(len(split), trainer), window_size(trainer)
+    tasks = tasks_of(split)
+    rows_of = _of_one_task(tasks, trainer, seed, total) if homogeneous else _of_all(len(split), trainer, seed)
     for number in range(first, total + 1):
-        epoch, position = divmod(number - 1, per_epoch)
-        rows = _epoch_order(len(split), seed, epoch)[position * size : (position + 1) * size]
+        rows = rows_of(number)
         valid = int((split.labels[rows] != IGNORED).sum())
         augmentation = np.random.default_rng([seed, number, rank, 1])
         batches = _micro_batches(split, rows[rank :: trainer.processes], rows, trainer, augmentation)
-        yield Window(batches, valid, Step(number, total))
+        present = tuple(np.unique(tasks[rows]).tolist()) if len(tasks) else ()
+        yield Window(batches, valid, Step(number, total), present)
+
+
+def tasks_of(split: Examples) -> np.ndarray:
+    """Each example's task (n,) int64 where ``split`` joins several, else (0,)."""
+    tasks: np.ndarray = getattr(split, "tasks", np.zeros(0, np.int64))
+    return tasks
 
 
 def evaluation_batches(split: Examples, batch_size: int, rank: int = 0, processes: int = 1) -> Iterator[np.ndarray]:
@@ -61,8 +76,33 @@ def evaluation_batches(split: Examples, batch_size: int, rank: int = 0, processe
         yield order[start : start + batch_size]
 
 
-def _epoch_order(examples: int, seed: int, epoch: int) -> np.ndarray:
-    return np.random.default_rng([seed, epoch]).permutation(examples)
+def _of_all(examples: int, trainer: Trainer, *seed: int) -> Callable[[int], np.ndarray]:
+    """Optimiser step → rows of its window, the last one of an epoch partial."""
+    per_epoch, size = steps_per_epoch(examples, trainer), window_size(trainer)
+
+    def rows(number: int) -> np.ndarray:
+        epoch, position = divmod(number - 1, per_epoch)
+        order: np.ndarray = np.random.default_rng([*seed, epoch]).permutation(examples)
+        return order[position * size : (position + 1) * size]
+
+    return rows
+
+
+def _of_one_task(tasks: np.ndarray, trainer: Trainer, seed: int, total: int) -> Callable[[int], np.ndarray]:
+    """The same where all rows of a window are of one task; of a task in its k-th turn the window is its k-th."""
+    names, counts = np.unique(tasks, return_counts=True)
+    # Words of a seed that no other stream has; those that are missing are zeros.
+    drawn = np.random.default_rng([seed, 0, 0, 2]).choice(names, total, p=counts / len(tasks))
+    members = {task: np.flatnonzero(tasks == task) for task in names}
+    orders = {task: _of_all(len(own), trainer, seed, 0, int(task), 3) for task, own in members.items()}
+
+    def rows(number: int) -> np.ndarray:
+        task = drawn[number - 1]
+        turn = int((drawn[:number] == task).sum())
+        chosen: np.ndarray = members[task][orders[task](turn)]
+        return chosen
+
+    return rows
 
 
 def _micro_batches(

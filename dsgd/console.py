@@ -67,7 +67,9 @@ def _result(run: Run, folder: RunFolder, outcome: Outcome) -> str:
     if outcome == "elsewhere":
         return "another process trains it"
     row = metrics_under(run.config.evaluation, folder)
-    return f"accuracy {row['accuracy']:.2%} ({row['status']}), {row['train_seconds']:.0f} s"
+    by_task = ", ".join(f"{task} {accuracy:.2%}" for task, accuracy in row.get("accuracy_by_task", {}).items())
+    parts = f" = mean of {by_task}" if by_task else ""
+    return f"accuracy {row['accuracy']:.2%}{parts} ({row['status']}), {row['train_seconds']:.0f} s"
 
 
 def _row(runs: list[Run]) -> dict[str, str]:

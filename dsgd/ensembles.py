@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,7 +64,7 @@ def as_predictions(labels: Labels, member: Predictions) -> Predictions:
     """
     scores = np.zeros_like(member.scores)
     scores[np.arange(len(labels)), labels] = 1
-    return Predictions(member.index, member.labels, scores, member.classes)
+    return replace(member, scores=scores)
 
 
 @dataclass(frozen=True, eq=False)

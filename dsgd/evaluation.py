@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Status = Literal["successful", "degenerate", "collapsed"]
 
 _CLASSES_KEY = b"classes"  # in the parquet file's schema metadata
+_CLASSES_BY_TASK_KEY = b"classes_by_task"  # the same
+
+_STATUSES: tuple[Status, ...] = ("successful", "degenerate", "collapsed")  # the worst last
 
 
 class NonFinitePredictions(ArithmeticError):  # noqa: N818 - says what was found, as StopIteration does
@@ -41,6 +44,8 @@ class Predictions:
     labels: npt.NDArray[np.int64]  # (n,), in [0, K)
     scores: npt.NDArray[np.float32]  # (n, K), logits
     classes: list[str]  # K distinct names
+    tasks: npt.NDArray[np.int64] | None = None  # (n,), of several tasks each example's, by its place in the next
+    classes_by_task: dict[str, list[str]] = field(default_factory=dict)  # name → its first classes of the K
 
     def __post_init__(self) -> None:
         n, k = len(self.labels), len(self.classes)
@@ -51,6 +56,10 @@ class Predictions:
             raise ValueError("predictions: no examples")
         if k < 2:
             raise ValueError(f"predictions: {k} class; softmax and margins need two")
+        if (self.tasks is None) != (not self.classes_by_task):
+            raise ValueError("predictions: of several tasks give both tasks and classes_by_task")
+        if self.tasks is not None:
+            _require("tasks", self.tasks, (n,), np.int64)
         if len(set(self.classes)) != k:
             raise ValueError(f"predictions: class names repeat: {self.classes}")
         if self.labels.min() < 0 or self.labels.max() >= k:
@@ -69,10 +78,21 @@ class Predictions:
             exponentials = np.exp(shifted)
             return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
 
+    def by_task(self) -> dict[str, Predictions]:
+        """Of several tasks each one's own, over its own classes; those without examples are left out."""
+        assert self.tasks is not None
+        rows = {name: np.flatnonzero(self.tasks == task) for task, name in enumerate(self.classes_by_task)}
+        return {
+            name: Predictions(self.index[own], self.labels[own], self.scores[own, : len(classes)], classes)
+            for (name, own), classes in zip(rows.items(), self.classes_by_task.values(), strict=True)
+            if len(own)
+        }
+
     def save(self, path: Path) -> None:
         """Write a parquet file, whole or not at all.
 
-        Columns: ``index``, ``label``, ``prediction``, ``probability_<k>`` and ``logit_<k>`` for k = 0..K-1.
+        Columns: ``index``, ``label``, ``prediction``, ``probability_<k>`` and ``logit_<k>`` for k = 0..K-1; of several
+        tasks also ``task``, a name.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -80,7 +100,11 @@ class Predictions:
         columns = {"index": self.index, "label": self.labels, "prediction": self.predictions}
         columns |= {f"probability_{k}": column for k, column in enumerate(self.probabilities.T)}
         columns |= {f"logit_{k}": column for k, column in enumerate(self.scores.T)}
-        table = pa.table(columns).replace_schema_metadata({_CLASSES_KEY: json.dumps(self.classes)})
+        metadata = {_CLASSES_KEY: json.dumps(self.classes)}
+        if self.tasks is not None:
+            columns = {"task": np.array(list(self.classes_by_task))[self.tasks], **columns}
+            metadata[_CLASSES_BY_TASK_KEY] = json.dumps(self.classes_by_task)
+        table = pa.table(columns).replace_schema_metadata(metadata)
         with _replacing(Path(path)) as temporary:
             pq.write_table(table, temporary)
 
@@ -99,20 +123,30 @@ class Predictions:
             raise ValueError(f"{path}: no class names in the schema metadata; not a predictions file")
         classes = json.loads(metadata[_CLASSES_KEY])
         scores = np.column_stack([table[f"logit_{k}"].to_numpy() for k in range(len(classes))])
-        return cls(table["index"].to_numpy(), table["label"].to_numpy(), scores, classes)
+        if _CLASSES_BY_TASK_KEY not in metadata:
+            return cls(table["index"].to_numpy(), table["label"].to_numpy(), scores, classes)
+        classes_by_task = json.loads(metadata[_CLASSES_BY_TASK_KEY])
+        places = {name: place for place, name in enumerate(classes_by_task)}
+        tasks = np.array([places[name] for name in table["task"].to_pylist()], dtype=np.int64)
+        return cls(table["index"].to_numpy(), table["label"].to_numpy(), scores, classes, tasks, classes_by_task)
 
 
 def evaluate(predictions: Predictions, thresholds: Evaluation, multiple_choice: bool = False) -> dict[str, Any]:
     """``metrics`` with ``status`` and ``near_collapsed``: all that a summary row says of the predictions.
 
+    Of several tasks also ``status_by_task``.
+
     Raises:
         NonFinitePredictions: some row has a non-finite logit.
     """
-    return {
+    found = {
         **metrics(predictions, multiple_choice),
         "status": status(predictions, thresholds, multiple_choice),
         "near_collapsed": near_collapsed(predictions, thresholds),
     }
+    if predictions.tasks is not None:
+        found["status_by_task"] = {name: status(part, thresholds) for name, part in predictions.by_task().items()}
+    return found
 
 
 def metrics(predictions: Predictions, multiple_choice: bool = False) -> dict[str, Any]:
@@ -128,7 +162,12 @@ def metrics(predictions: Predictions, multiple_choice: bool = False) -> dict[str
         labels), ``predicted_share_max``, and the counts ``n_eval``, ``ties`` (the highest logit is shared) and
         ``nonfinite`` (rows with a non-finite logit). Where ``nonfinite`` is not 0, argmax means nothing, and
         whatever rests on the logits is NaN.
+
+        Of several tasks each as ``<metric>_by_task`` (name → value), and over all of them: the unweighted mean of what
+        is a share or a correlation, the sum of the counts, and the largest ``predicted_share_max``.
     """
+    if predictions.tasks is not None:
+        return _metrics_of_tasks({name: metrics(part) for name, part in predictions.by_task().items()})
     scores = {
         "n_eval": len(predictions.labels),
         "majority_rate": _majority(predictions) / len(predictions.labels),
@@ -165,12 +204,15 @@ def status(predictions: Predictions, thresholds: Evaluation, multiple_choice: bo
 
     ``collapsed``: one class for every example; a scorer shared by all choices collapses to near-ties instead, so in
     multiple choice also a median margin below ``thresholds.near_tie``. ``degenerate``: no better than the majority
-    class or, with more than two classes, a Matthews correlation within ``thresholds.mcc_sigmas`` of chance.
+    class or, with more than two classes, a Matthews correlation within ``thresholds.mcc_sigmas`` of chance. Of several
+    tasks the worst one's status.
 
     Raises:
         NonFinitePredictions: some row has a non-finite logit.
     """
     _require_finite(predictions)
+    if predictions.tasks is not None:
+        return max((status(part, thresholds) for part in predictions.by_task().values()), key=_STATUSES.index)
     if _predicted_share_max(predictions) == 1.0:
         return "collapsed"
     if multiple_choice and _median_margin(predictions) < thresholds.near_tie:
@@ -184,12 +226,16 @@ def status(predictions: Predictions, thresholds: Evaluation, multiple_choice: bo
 
 
 def near_collapsed(predictions: Predictions, thresholds: Evaluation) -> bool:
-    """Whether one class takes at least ``thresholds.near_collapsed`` of the predictions: a field, not a status.
+    """Whether one class takes at least ``thresholds.near_collapsed`` of the predictions, of any of several tasks.
+
+    It is a field, not a status.
 
     Raises:
         NonFinitePredictions: some row has a non-finite logit.
     """
     _require_finite(predictions)
+    if predictions.tasks is not None:
+        return any(near_collapsed(part, thresholds) for part in predictions.by_task().values())
     return _predicted_share_max(predictions) >= thresholds.near_collapsed
 
 
@@ -221,6 +267,19 @@ def choice_accuracy(predictions: Predictions, groups: npt.NDArray[np.int64]) -> 
     decidable = (right > 0) & (right < np.bincount(group))
     chosen = predictions.labels[order[first]][decidable]
     return float(chosen.mean()) if len(chosen) else None
+
+
+def _metrics_of_tasks(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """From each task's metrics to those of all, which weigh every task alike whatever its size."""
+    keys = next(iter(rows.values()))
+    by_task = {key: {name: row[key] for name, row in rows.items()} for key in keys}
+    means = ("accuracy", "mcc", "macro_f1", "majority_rate")
+    return {
+        **{key: float(np.mean(list(by_task[key].values()))) for key in means},
+        **{key: sum(by_task[key].values()) for key in ("n_eval", "ties", "nonfinite")},
+        "predicted_share_max": max(by_task["predicted_share_max"].values()),
+        **{f"{key}_by_task": values for key, values in by_task.items()},
+    }
 
 
 def _class_scores(predictions: Predictions) -> dict[str, Any]:

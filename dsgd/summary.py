@@ -22,7 +22,8 @@ def metrics_under(thresholds: Evaluation, folder: RunFolder) -> dict[str, Any]:
         return row
     multiple_choice = "median_margin" in row
     scored = evaluate(Predictions.load(folder.path / "predictions.parquet"), thresholds, multiple_choice)
-    row |= {"status": scored["status"], "near_collapsed": scored["near_collapsed"], "thresholds": asdict(thresholds)}
+    row |= {key: scored[key] for key in ("status", "status_by_task", "near_collapsed") if key in scored}
+    row["thresholds"] = asdict(thresholds)
     for name in variants_of(row):
         predictions = Predictions.load(folder.path / f"predictions_{name}.parquet")
         row[f"status_{name}"] = evaluate(predictions, thresholds, multiple_choice)["status"]
@@ -31,7 +32,7 @@ def metrics_under(thresholds: Evaluation, folder: RunFolder) -> dict[str, Any]:
 
 def variants_of(row: dict[str, Any]) -> list[str]:
     """Names of the further averages that one training was evaluated with (``accuracy_<name>``, ``status_<name>``)."""
-    return [key.removeprefix("status_") for key in row if key.startswith("status_")]
+    return [key.removeprefix("status_") for key in row if key.startswith("status_") and key != "status_by_task"]
 
 
 def mean_and_std(values: Sequence[float]) -> str:

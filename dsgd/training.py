@@ -15,10 +15,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from dsgd import checkpoint, evaluation
-from dsgd.batches import evaluation_batches, steps_per_epoch, total_steps, windows
+from dsgd.batches import evaluation_batches, steps_per_epoch, tasks_of, total_steps, windows
 from dsgd.config import tree
 from dsgd.config.parts import SLOTS
-from dsgd.config.schema import Config
+from dsgd.config.schema import Config, MultiTask, TaskBatches
 from dsgd.data import Examples, TaskData, load_task
 from dsgd.diagnostics import make_observer
 from dsgd.environment import describe_environment, make_accelerator
@@ -27,6 +27,7 @@ from dsgd.methods import build
 from dsgd.methods.averaging.batch_norm import estimate_statistics, has_batch_norm
 from dsgd.methods.contracts import Adapter, Averaging, Gradient, Statistics, Step, Transform, Window
 from dsgd.models import Classifier, build_model, load_preprocessor, require_fp32
+from dsgd.models.multitask import leave_idle_heads
 from dsgd.objective import ScaledObjective
 from dsgd.optimization import make_lr_schedule, make_optimizer, trainable
 from dsgd.randomness import streams
@@ -100,7 +101,8 @@ class Training:
         }
         self.parts = {slot: build(slot, getattr(config, slot), **context) for slot in SLOTS}
 
-        model = build_model(config.model, len(self.data.classes), self.seeds.initialization, self.data.choices)
+        heads = [len(classes) for classes in self.data.classes_by_task.values()]
+        model = build_model(config.model, len(self.data.classes), self.seeds.initialization, self.data.choices, heads)
         initialize = self.parts["initialization"]
         self.initial_change = change_by(model.to(accelerator.device), lambda: initialize(model, InitialTraining(self)))
         model = self.parts["adapter"](model)
@@ -126,7 +128,8 @@ class Training:
             self.recorder.note(0, "initialization/relative_change", self.initial_change)
             self.evaluate(step=0)
         rank = self.accelerator.process_index
-        for window in windows(self.data.train, self.config.trainer, self.seeds.data_order, self.total, first, rank):
+        order = (self.data.train, self.config.trainer, self.seeds.data_order, self.total, first, rank)
+        for window in windows(*order, homogeneous=_one_task_a_step(self.config)):
             self.observer.before_step(self, window)
             with self.observer.during_step(self, window):
                 self.step(window)
@@ -156,6 +159,7 @@ class Training:
         known = self._known_before(window.step)
         self.optimizer.zero_grad(set_to_none=True)
         others: Statistics = dict(gradient(self.model, window, self.objective))
+        leave_idle_heads(self.accelerator.unwrap_model(self.model), window.tasks)
         others |= transform(self.parameters, self.optimizer, window.step)
         self.optimizer.step()
         self.lr_schedule.step()
@@ -169,11 +173,12 @@ class Training:
         """Predict the whole evaluation split with the weights that stand in the model, and record how well."""
         self.recorder.flush()  # a non-finite step is named before its logits are met here
         started = time.perf_counter()
-        predictions = predict(self.model, self.data.evaluation, self.data.classes, self.config, self.accelerator)
+        predictions = predict(self.model, self.data, self.config, self.accelerator)
         numbers = self._scored(predictions)  # raises where a logit is not finite
         if step > 0 and numbers["accuracy"] > self.best["accuracy_best"]:
             self.best = {"accuracy_best": numbers["accuracy"], "best_step": step}
         shown = {name: numbers[name] for name in ("accuracy", "mcc", "macro_f1", "predicted_share_max")}
+        shown |= {f"accuracy/{task}": value for task, value in numbers.get("accuracy_by_task", {}).items()}
         collapsed = float(numbers["status"] == "collapsed")
         self.recorder.evaluation(step, {**shown, "collapsed": collapsed, "seconds": time.perf_counter() - started})
         return predictions
@@ -183,9 +188,7 @@ class Training:
         found: dict[str, Any] = {}
         for name, weights in variants.items():
             with weights:
-                predictions = predict(
-                    self.model, self.data.evaluation, self.data.classes, self.config, self.accelerator
-                )
+                predictions = predict(self.model, self.data, self.config, self.accelerator)
             if self.accelerator.is_main_process:
                 predictions.save(self.folder.path / f"predictions_{name}.parquet")
             row = self._scored(predictions)
@@ -252,11 +255,10 @@ class Training:
 
 
 @torch.inference_mode()
-def predict(
-    model: nn.Module, split: Examples, classes: list[str], config: Config, accelerator: Accelerator
-) -> Predictions:
-    """Logits of every row of ``split``, in the split's order, gathered from all processes."""
+def predict(model: nn.Module, data: TaskData, config: Config, accelerator: Accelerator) -> Predictions:
+    """Logits of every row of the evaluation split, in its order, gathered from all processes."""
     model.eval()
+    split, classes = data.evaluation, data.classes
     scores = torch.zeros(len(split), len(classes), device=accelerator.device)
     size, rank, processes = config.runtime.eval_batch_size, accelerator.process_index, accelerator.num_processes
     for rows in evaluation_batches(split, size, rank, processes):
@@ -264,7 +266,12 @@ def predict(
         scores[torch.as_tensor(rows, device=scores.device)] = accelerator.unwrap_model(model)(**batch.inputs).float()
     model.train()
     scores = accelerator.reduce(scores, reduction="sum")  # each row was filled by one process
-    return Predictions(split.index, split.labels, scores.cpu().numpy(), classes)
+    tasks = tasks_of(split) if data.classes_by_task else None
+    return Predictions(split.index, split.labels, scores.cpu().numpy(), classes, tasks, data.classes_by_task)
+
+
+def _one_task_a_step(config: Config) -> bool:
+    return isinstance(config.task, MultiTask) and config.task.batches is TaskBatches.homogeneous
 
 
 def change_by(model: nn.Module, change: Callable[[], None]) -> float:
@@ -315,6 +322,7 @@ class InitialTraining:
                         logits = model(**moved.inputs)
                     loss = cross_entropy(logits.float(), moved.labels, reduction="sum") / window.size
                     torch.autograd.backward(loss)
+                leave_idle_heads(model, window.tasks)
                 optimizer.step()
                 optimizer.zero_grad()
 

@@ -26,7 +26,7 @@ from dsgd.config import identity, tree
 from dsgd.config.data import sample_of
 from dsgd.config.overrides import check_each, first_choices, given_twice, parse, sweeps
 from dsgd.config.parts import PARTS
-from dsgd.config.schema import Config
+from dsgd.config.schema import Config, MultiTask
 from dsgd.config.validation import ConfigErrors, describe, problems
 
 #: Seeds change nothing that validation looks at, so combinations that differ only here are composed once.
@@ -153,6 +153,7 @@ def _choices(config: Config) -> tuple[str, ...]:
     return (
         f"model={config.model.name}",
         f"task={config.task.name}",
+        *([f"task.tasks=[{','.join(config.task.tasks)}]"] if isinstance(config.task, MultiTask) else []),
         f"method={config.method.name}",
         *([] if config.debug.name == "none" else [f"debug={config.debug.name}"]),
     )

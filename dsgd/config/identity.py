@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from dsgd.config.parts import PARTS, SLOTS, Loss, ScheduleName
-from dsgd.config.schema import Config, ImbalanceKind, Modality
+from dsgd.config.schema import Config, ImbalanceKind, Modality, MultiTask, Task
 
 #: Raised when the meaning of a key changes, so that old runs are not taken for new ones.
 SCHEMA_VERSION = 1
@@ -135,7 +135,15 @@ def _unread(config: Config) -> tuple[str, ...]:
         unread.append("trainer.epochs")
     if config.debug.examples is None:
         unread.append("debug.full_evaluation")
-    return tuple(unread)
+    return (*unread, *_unread_of_joined(config.task))
+
+
+def _unread_of_joined(task: Task) -> list[str]:
+    """Of the tasks that a run joins, what is unread of any task, and what the run decides itself."""
+    if not isinstance(task, MultiTask):
+        return []
+    keys = [key.removeprefix("task.") for key in ASIDE if key.startswith("task.")]
+    return [f"task.joined.{name}.{key}" for name in task.joined for key in (*keys, "name", "max_length", "bootstrap")]
 
 
 def _defaults_of(config: Config) -> Config:
@@ -150,6 +158,8 @@ def _defaults_of(config: Config) -> Config:
             values[field.name] = type(value)()
         else:
             values[field.name] = field.default
+    if isinstance(config.task, MultiTask):
+        values["task"].joined = {name: Task() for name in config.task.joined}
     return Config(**values)
 
 
@@ -158,6 +168,9 @@ def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         key, value = prefix + field.name, getattr(node, field.name)
         if dataclasses.is_dataclass(value):
             yield from _leaves(value, key + ".")
+        elif isinstance(value, dict):
+            for name, inner in value.items():
+                yield from _leaves(inner, f"{key}.{name}.")
         else:
             yield key, value.value if isinstance(value, Enum) else value
 

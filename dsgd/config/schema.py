@@ -162,6 +162,22 @@ class Task:
         return (self.title or self.name) + ("-sample" if self.sample else "")
 
 
+class TaskBatches(Enum):
+    """What the examples of one optimiser step have in common."""
+
+    mixed = "mixed"  # nothing: the tasks' examples are shuffled together
+    homogeneous = "homogeneous"  # their task, drawn anew for each step with its number of examples as its weight
+
+
+@dataclass
+class MultiTask(Task):
+    """Several text tasks that share an encoder."""
+
+    tasks: list[str] = field(default_factory=list)  # names
+    batches: TaskBatches = TaskBatches.mixed
+    joined: dict[str, Task] = field(default_factory=dict)  # each one's own definition
+
+
 @dataclass
 class Method:
     """The preset's label; never part of a run's identity, which is the slots themselves."""
@@ -336,6 +352,7 @@ def register() -> None:
     store.store(group="schema", name="config", node=Config)
     for group, node in GROUPS.items():
         store.store(group="schema", name=group, node=node)
+    store.store(group="schema", name="multitask", node=MultiTask)
     for slot, parts in PARTS.items():
         for part in parts:
             store.store(group=f"schema/{slot}", name=part().name, node=part)

@@ -15,13 +15,17 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from omegaconf import DictConfig, OmegaConf
 
-from dsgd.config import data, schema
+from dsgd.config import data, joined, schema
 from dsgd.config.parts import PARTS
 from dsgd.config.schema import Config
 
 #: Of the YAMLs of one's own data.
 OmegaConf.register_new_resolver("file_stem", data.stem, replace=True)
 OmegaConf.register_new_resolver("file_digest", data.digest, replace=True)
+
+#: Of the YAML of tasks that are trained together.
+for _of_names in (joined.definitions, joined.title, joined.longest, joined.train_examples, joined.evaluation_examples):
+    OmegaConf.register_new_resolver(f"joined_{_of_names.__name__}", _of_names, replace=True)
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -72,9 +76,10 @@ def _assembled(overrides: tuple[str, ...]) -> DictConfig:
     chosen = {node: [text for text in overrides if _key(text) == node] for node in NODES}
     rest = tuple(text for text in overrides if _key(text) not in NODES)
     own = {node: [text for text in rest if _key(text).startswith(f"{node}.")] for node in NODES}
-    if not all(chosen.values()) or any(_frame(rest)[node] != compose(own[node])[node] for node in NODES):
+    frame = tuple(text for text in rest if text not in own["model"] + own["task"])
+    if not all(chosen.values()) or any(_frame(frame)[node] != compose(())[node] for node in NODES):
         return _without_hydra(compose(overrides))
-    assembled = _frame(rest).copy()
+    assembled = _frame(frame).copy()
     for node in NODES:
         assembled[node] = compose(chosen[node] + own[node])[node]
     return assembled
@@ -131,6 +136,8 @@ def load(path: Path) -> Config:
         base[slot] = OmegaConf.structured(kinds[saved[slot].name])
     for group in schema.GROUPS:
         base[group] = OmegaConf.structured(schema.GROUPS[group])
+    if "tasks" in saved.task:
+        base["task"] = OmegaConf.structured(schema.MultiTask)
     base["method"] = OmegaConf.structured(schema.Method)
     result = OmegaConf.to_object(OmegaConf.merge(base, saved))
     assert isinstance(result, Config)

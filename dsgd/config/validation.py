@@ -22,26 +22,29 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from dsgd.config import tree
+from dsgd.config import joined, tree
 from dsgd.config.data import FORMATS, DataFileError, column_names, how_to_get
 from dsgd.config.fields import Allowed
 from dsgd.config.parts import (
     DSGD,
     EMA,
+    LDAM,
     LNSR,
     SWA,
     AdaLoRA,
     Backend,
+    ClassBalanced,
     Correctness,
     CrossEntropy,
     Focal,
     Full,
     LNSRReading,
+    LogitAdjustment,
     Loss,
     ReinitTop,
     Spikes,
 )
-from dsgd.config.schema import Config, ImbalanceKind, Modality, Task, TaskForm
+from dsgd.config.schema import Config, ImbalanceKind, Modality, MultiTask, Task, TaskForm
 
 #: The forms that a task of the hub can take, its own first; any other task has the single one.
 FORMS = {
@@ -335,12 +338,53 @@ def _form_is_one_of_the_task(config: Config) -> list[str]:
 
 def _a_mirror_has_the_data(config: Config) -> list[str]:
     """What the hub has will be seen when it is asked; a folder can be looked at now."""
-    root, hub_id = config.data.root, config.task.hub_id
-    if not root or hub_id is None or (Path(root).expanduser() / hub_id).is_dir():
+    root, task = config.data.root, config.task
+    tasks = list(task.joined.values()) if isinstance(task, MultiTask) else [task]
+    absent = [task for task in tasks if root and task.hub_id and not (Path(root).expanduser() / task.hub_id).is_dir()]
+    if not root or not absent:
         return []
     if not Path(root).expanduser().is_dir():
         return [describe("data.root", root, "no such folder; give one laid out as the hub, or null for the hub itself")]
-    return [describe("data.root", root, f"no folder {hub_id} in it; {how_to_get(config.task, root)}")]
+    missing = {task.hub_id: how_to_get(task, root) for task in absent}
+    return [describe("data.root", root, f"no folder {hub_id} in it; {how}") for hub_id, how in missing.items()]
+
+
+def _joined_tasks_can_share_a_model(config: Config) -> list[str]:
+    task = config.task
+    if not isinstance(task, MultiTask):
+        return []
+    known = joined.joinable()
+    wanted = f"join two or more of {', '.join(known)}"
+    found = [
+        describe("task.tasks", name, f"{reason}; {wanted}", known)
+        for name in task.tasks
+        if (reason := joined.why_not(name)) is not None
+    ]
+    if len(task.tasks) < 2:
+        found.append(describe("task.tasks", task.tasks, wanted))
+    twice = [name for name in dict.fromkeys(task.tasks) if task.tasks.count(name) > 1]
+    return found + [describe("task.tasks", name, "is named twice") for name in twice]
+
+
+def _parts_know_of_joined_tasks(config: Config) -> list[str]:
+    """What counts classes, or means one head, has no meaning over several tasks' heads."""
+    task, loss, found = config.task, config.loss, []
+    if not isinstance(task, MultiTask):
+        return []
+    if isinstance(loss, LDAM | ClassBalanced | LogitAdjustment):
+        reason = "goes by the training examples of each class, and every joined task has classes of its own"
+        found.append(describe("loss", loss.name, reason))
+    smoothing = getattr(loss, "label_smoothing", 0.0)
+    if smoothing and len({part.classes for part in task.joined.values()}) > 1:
+        found.append(
+            describe("loss.label_smoothing", smoothing, "the joined tasks differ in their number of classes; give 0")
+        )
+    if isinstance(config.regularizer, LNSR) and config.regularizer.reading is LNSRReading.head:
+        found.append(describe("regularizer.reading", "head", "task=multitask has a head for each task; give blocks"))
+    if task.imbalance.kind is not ImbalanceKind.none:
+        kind = task.imbalance.kind.value
+        found.append(describe("task.imbalance.kind", kind, "joined tasks are as their own files say; give none"))
+    return found
 
 
 def _a_table_has_the_columns(config: Config) -> list[str]:
@@ -460,6 +504,8 @@ RULES: tuple[Callable[[Config], list[str]], ...] = (
     _averages_keep_adalora_s_budget,
     _form_is_one_of_the_task,
     _a_mirror_has_the_data,
+    _joined_tasks_can_share_a_model,
+    _parts_know_of_joined_tasks,
     _a_table_has_the_columns,
     _imbalance_factor_is_used,
     _processes_match_the_launcher,

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from dsgd.config.schema import Augmentation, Modality
+from dsgd.config.schema import Augmentation, Modality, MultiTask
 from dsgd.data.corpus import Score, no_scores
 from dsgd.data.examples import Examples
 from dsgd.data.image_sources import read_images
 from dsgd.data.images import Images
 from dsgd.data.imbalance import imbalanced_rows, rows_hash
+from dsgd.data.multitask import join, joined_score
 from dsgd.data.sources import READERS
-from dsgd.data.text import encode
+from dsgd.data.text import Split, encode
 from dsgd.evaluation import shot_accuracies
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class TaskData:
         dropped: rows of the source in neither split: copies.
         choices: input rows that make one example; more than 1 in multiple choice.
         score: the task's own metrics, for the summary row.
+        classes_by_task: of several tasks, name → its classes; ``classes`` are numbers then, as many as the most it has.
     """
 
     train: Examples
@@ -49,6 +52,7 @@ class TaskData:
     dropped: int
     choices: int = 1
     score: Score = no_scores
+    classes_by_task: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def class_counts(self) -> list[int]:
@@ -85,7 +89,9 @@ def load_task(
         SourceError: the data are not there.
         ValueError: an unknown task, a length beyond the model's, or a class left without training examples.
     """
-    read = _images if task.modality is Modality.image else _texts
+    read: Callable[..., TaskData] = _images if task.modality is Modality.image else _texts
+    if isinstance(task, MultiTask):
+        read = _joined
     whole, imbalance = read(task, data, preprocessor), task.imbalance
     if task.holdout > 0:
         whole = _with_holdout(whole, task.holdout, task.split_seed)
@@ -114,6 +120,26 @@ def _texts(task: Task, data: Data, tokenizer: PreTrainedTokenizerBase) -> TaskDa
         dropped=corpus.dropped,
         choices=corpus.choices,
         score=corpus.score,
+    )
+
+
+def _joined(task: MultiTask, data: Data, tokenizer: PreTrainedTokenizerBase) -> TaskData:
+    """Each task as its own file says, but of the common length."""
+    parts = {
+        name: load_task(
+            dataclasses.replace(own, max_length=task.max_length), data, tokenizer, own.imbalance.subset_seed
+        )
+        for name, own in task.joined.items()
+    }
+    most = max(len(part.classes) for part in parts.values())
+    return TaskData(
+        train=join([cast("Split", part.train) for part in parts.values()]),
+        evaluation=join([cast("Split", part.evaluation) for part in parts.values()]),
+        classes=[str(number) for number in range(most)],
+        pool_size=sum(part.pool_size for part in parts.values()),
+        dropped=sum(part.dropped for part in parts.values()),
+        score=joined_score({name: part.score for name, part in parts.items()}),
+        classes_by_task={name: part.classes for name, part in parts.items()},
     )
 
 

@@ -44,11 +44,15 @@ class Batch:
 
 @dataclass(frozen=True)
 class Window:
-    """One optimiser step's examples: this process's micro-batches, and ``size`` = m over all processes."""
+    """One optimiser step's examples: this process's micro-batches, and ``size`` = m over all processes.
+
+    ``tasks`` are, of several tasks, the numbers of those that have examples in it, on any process.
+    """
 
     batches: list[Batch]
     size: int
     step: Step
+    tasks: tuple[int, ...] = ()
 
 
 class LossOutput(NamedTuple):

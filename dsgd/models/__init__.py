@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dsgd.models.classifier import Classifier, require_fp32
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Classifier", "build_model", "load_preprocessor", "load_tokenizer", "require_fp32"]
 
 
-def build_model(model: Model, num_classes: int, seed: int, choices: int = 1) -> Classifier:
+def build_model(model: Model, num_classes: int, seed: int, choices: int = 1, heads: Sequence[int] = ()) -> Classifier:
     """The model that ``model`` names, on the CPU in fp32 and training mode, under a head that only ``seed`` decides.
 
     Args:
@@ -24,12 +25,13 @@ def build_model(model: Model, num_classes: int, seed: int, choices: int = 1) -> 
         num_classes: K.
         seed: of the head's initialization.
         choices: input rows of one example; more than 1 asks for a shared scorer with one output.
+        heads: of several tasks each one's number of classes, K at most.
     """
     if model.modality.value == "image":
         from dsgd.models.vision import build_vision_model  # timm takes seconds to import
 
         return build_vision_model(model, num_classes, seed)
-    return build_text_model(model, num_classes, seed, choices)
+    return build_text_model(model, num_classes, seed, choices, heads)
 
 
 def load_preprocessor(model: Model) -> PreTrainedTokenizerBase | ImagePreprocessor:

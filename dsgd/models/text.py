@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForMultipleChoice, AutoModelForSeq
 from transformers.utils import logging
 
 from dsgd.models.classifier import ARCHITECTURES, Architecture, Classifier, architecture_of, require_fp32
+from dsgd.models.multitask import Heads, MultiTaskClassifier
 from dsgd.models.sources import ModelSource, SourceError, locate, resolve
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ def load_tokenizer(model: Model) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def build_text_model(model: Model, num_classes: int, seed: int, choices: int = 1) -> Classifier:
+def build_text_model(
+    model: Model, num_classes: int, seed: int, choices: int = 1, heads: Sequence[int] = ()
+) -> Classifier:
     """The pretrained network, on the CPU in fp32 and training mode, under a head that only ``seed`` decides.
 
     The head is the same whatever ``model.layers`` is, and the global random state is left as it was. A pooler that
@@ -55,6 +58,7 @@ def build_text_model(model: Model, num_classes: int, seed: int, choices: int = 1
         num_classes: K.
         seed: of the head's initialization.
         choices: input rows of one example; more than 1 asks for a shared scorer with one output, and is K then.
+        heads: of several tasks each one's number of classes, K at most.
 
     Raises:
         SourceError: the weights are missing, altered or incomplete.
@@ -76,7 +80,9 @@ def build_text_model(model: Model, num_classes: int, seed: int, choices: int = 1
             ignore_mismatched_sizes=True,  # a head of another task; anything else is refused below
             output_loading_info=True,
         )
-    classifier = Classifier(network, choices=choices)
+    if heads:
+        network.set_submodule(architecture.head, Heads(network.get_submodule(architecture.head), heads))
+    classifier = MultiTaskClassifier(network) if heads else Classifier(network, choices=choices)
     classifier.pooler_is_fresh = _lacks_pooler(report, architecture, source)
     _initialize(classifier, seed)
     if architecture.pooling == "last":
