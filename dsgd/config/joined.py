@@ -13,10 +13,13 @@ from dsgd.config.schema import Modality, Task, TaskForm
 _FOLDER = Path(__file__).resolve().parents[2] / "conf" / "task"
 
 
+UNKNOWN = "no such task"
+
+
 def why_not(name: str) -> str | None:
     """What keeps task ``name`` from sharing an encoder with others, or None where it can."""
     if not (_FOLDER / f"{name}.yaml").is_file():
-        return "no such task"
+        return UNKNOWN
     task = _definition(name)  # as it stands: a file of one's own data interpolates what is not there
     if task.modality is not Modality.text:
         return "is of images"
@@ -60,6 +63,12 @@ def train_examples(names: Sequence[str]) -> int | None:
 def evaluation_examples(names: Sequence[str]) -> int | None:
     """The same of the evaluation splits."""
     return _sum([task.evaluation_examples for task in _known(names)])
+
+
+def tokens(names: Sequence[str]) -> int | None:
+    """The most of an input's tokens, since a batch that mixes tasks is padded for the longest."""
+    counts = [task.tokens for task in _known(names)]
+    return max([count for count in counts if count is not None], default=None)
 
 
 def _known(names: Sequence[str]) -> list[Task]:

@@ -24,7 +24,14 @@ OmegaConf.register_new_resolver("file_stem", data.stem, replace=True)
 OmegaConf.register_new_resolver("file_digest", data.digest, replace=True)
 
 #: Of the YAML of tasks that are trained together.
-for _of_names in (joined.definitions, joined.title, joined.longest, joined.train_examples, joined.evaluation_examples):
+for _of_names in (
+    joined.definitions,
+    joined.title,
+    joined.longest,
+    joined.train_examples,
+    joined.evaluation_examples,
+    joined.tokens,
+):
     OmegaConf.register_new_resolver(f"joined_{_of_names.__name__}", _of_names, replace=True)
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

@@ -356,7 +356,7 @@ def _joined_tasks_can_share_a_model(config: Config) -> list[str]:
     known = joined.joinable()
     wanted = f"join two or more of {', '.join(known)}"
     found = [
-        describe("task.tasks", name, f"{reason}; {wanted}", known)
+        describe("task.tasks", name, f"{reason}; {wanted}", known if reason == joined.UNKNOWN else ())
         for name in task.tasks
         if (reason := joined.why_not(name)) is not None
     ]
