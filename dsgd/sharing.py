@@ -95,7 +95,7 @@ def load_of(run: Run, count: int) -> Load:
 
 def _answers(ends: list[Connection]) -> list[tuple[float, float]]:
     """What the children send, up to the first that fails to."""
-    waiting, found = list(ends), []
+    waiting, found = list(ends), list[tuple[float, float]]()
     deadline = time.monotonic() + PATIENCE
     while waiting:
         ready = connection.wait(waiting, max(0.0, deadline - time.monotonic()))
