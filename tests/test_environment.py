@@ -29,7 +29,7 @@ def test_tf32_is_a_choice_for_matrices_and_convolutions_alike():
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
 def test_freed_memory_is_taken_again_without_a_page_fault():
-    """20 MB are 5,120 pages of 4 KB; the first touch costs their faults, and after a free the next costs none."""
+    """20 MB are 4,883 pages of 4 KB, each a fault when the kernel gives it; once the heap has grown, none is."""
     keep_freed_memory()
 
     def faults():
@@ -37,8 +37,7 @@ def test_freed_memory_is_taken_again_without_a_page_fault():
         torch.ones(5_000_000)
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-    faults()
-    assert faults() < 500
+    assert min(faults() for _ in range(5)) < 100
 
 
 def test_a_cpu_has_no_memory_to_divide():
