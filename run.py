@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from dsgd import console
+from dsgd import console, sharing
 from dsgd.config import catalogue
 from dsgd.config.compose import Run, distinct, is_multirun, jobs, read_command
 from dsgd.config.validation import ConfigErrors
@@ -36,6 +36,9 @@ def main() -> int:
     except ConfigErrors as errors:
         print(errors, file=sys.stderr)
         return 2
+    if is_multirun(command) and not command.only_shows:
+        runs = sharing.resolve(runs)
+        sys.argv += sharing.launcher(command, runs)
     planned.extend(runs)
     try:
         launch()

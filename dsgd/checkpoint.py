@@ -30,7 +30,7 @@ def resume(training: Training) -> int:
         if training.accelerator.is_main_process:
             training.folder.keep_history(-1)
         return 0
-    training.accelerator.unwrap_model(training.model).load_state_dict(state["model"])
+    training.bare.load_state_dict(state["model"])
     training.optimizer.load_state_dict(state["optimizer"])
     training.lr_schedule.load_state_dict(state["lr_schedule"])
     for slot, part in training.parts.items():
@@ -57,7 +57,7 @@ def save_if_due(training: Training, step: Step) -> None:
         return
     state = {
         "step": step.number,
-        "model": training.accelerator.unwrap_model(training.model).state_dict(),
+        "model": training.bare.state_dict(),
         "optimizer": training.optimizer.state_dict(),
         "lr_schedule": training.lr_schedule.state_dict(),
         "parts": {slot: part.state_dict() for slot, part in training.parts.items() if hasattr(part, "state_dict")},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import subprocess
@@ -18,6 +19,9 @@ from dsgd.devices import claim_device
 if TYPE_CHECKING:
     from dsgd.config.schema import Config, Runtime
 
+#: ``mallopt``'s numbers (malloc.h).
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
 PACKAGES = ("dsgd", "torch", "transformers", "accelerate", "datasets", "timm", "hydra-core", "numpy", "wandb")
 
 
@@ -26,8 +30,11 @@ def make_accelerator(runtime: Runtime) -> Accelerator:
 
     CUDA runs ask for deterministic kernels, so that the same config gives the same numbers on the same machine.
     """
-    device = _device(runtime.device)
+    device = _device(runtime)
+    if device.type == "cpu":
+        keep_freed_memory()
     if device.type == "cuda":
+        set_tf32(runtime.tf32)
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.backends.cudnn.benchmark = False
@@ -43,7 +50,7 @@ def make_process_group(config: Config) -> PartialState:
     Raises:
         RuntimeError: their number is not ``trainer.processes``; each would train on a part of every window alone.
     """
-    state = PartialState(cpu=_device(config.runtime.device).type == "cpu")
+    state = PartialState(cpu=_device(config.runtime).type == "cpu")
     if state.num_processes != config.trainer.processes:
         expected, found = config.trainer.processes, state.num_processes
         raise RuntimeError(f"trainer.processes = {expected}, but {found} joined: start run.py with torchrun")
@@ -71,6 +78,38 @@ def git_state() -> dict[str, Any]:
     return {"git_commit": commit, "git_dirty": None if commit is None else bool(_git("status", "--porcelain"))}
 
 
+def keep_freed_memory() -> None:
+    """Let glibc keep what a step frees for the next one, instead of giving it back to the kernel and asking again.
+
+    A step frees and takes hundreds of megabytes, and each page that comes from the kernel costs a fault. Where there is
+    another C library, nothing changes.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_MMAP_THRESHOLD, 2**30)
+        library.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def set_tf32(allowed: bool) -> None:
+    """Whether fp32 matrices and convolutions on CUDA may be multiplied with 10 bits of mantissa."""
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until ``device`` has done all that it was asked for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def memory_share(device: torch.device) -> float:
+    """The share of the device's memory that all its processes hold; 0 for a CPU, whose memory is not divided."""
+    if device.type != "cuda":
+        return 0.0
+    free, total = torch.cuda.mem_get_info(device)
+    return 1 - free / total
+
+
 def cpu_has_bf16() -> bool:
     """Whether this CPU multiplies bf16 in hardware (AMX, AVX-512 BF16), without which autocast is slower than fp32."""
     try:
@@ -80,14 +119,14 @@ def cpu_has_bf16() -> bool:
     return "amx_bf16" in flags or "avx512_bf16" in flags
 
 
-def _device(wanted: str) -> torch.device:
-    if wanted != "auto":
-        return torch.device(wanted)
+def _device(runtime: Runtime) -> torch.device:
+    if runtime.device != "auto":
+        return torch.device(runtime.device)
     if torch.cuda.is_available():
-        several = (
-            torch.cuda.device_count() if "LOCAL_RANK" not in os.environ else 1
-        )  # a launcher has given ranks theirs
-        return torch.device("cuda", claim_device(several)) if several > 1 else torch.device("cuda")
+        count = torch.cuda.device_count() if "LOCAL_RANK" not in os.environ else 1  # a launcher has given ranks theirs
+        slots = int(runtime.seeds_per_device) if runtime.seeds_per_device != "auto" else 1
+        # A single device is not held where nothing was said: who starts two runs on it wants them both.
+        return torch.device("cuda", claim_device(count, slots)) if count > 1 or slots > 1 else torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 

@@ -45,11 +45,11 @@ def execute(run: Run, workers: int = 1, alone: bool = True, say: Say = print) ->
     progress = _progress(run, workers, alone)
     if run.config.trainer.processes > 1:
         return _execute_as_rank(run, progress)
-    if _is_done(run):
+    if is_done(run):
         return "skipped"
     try:
         with _locked(run, alone, say):
-            if _is_done(run):  # another process may have finished it while this one waited for the lock
+            if is_done(run):  # another process may have finished it while this one waited for the lock
                 return "skipped"
             folder = _prepare(run)
             if run.config.runtime.isolate:
@@ -66,7 +66,7 @@ def execute(run: Run, workers: int = 1, alone: bool = True, say: Say = print) ->
 
 def worker_count(jobs: int | None) -> int:
     """Runs at a time under a launcher's ``n_jobs``, where -1 means one for each core, as joblib reads it."""
-    return 1 if jobs is None else jobs if jobs > 0 else max(1, _cores() + 1 + jobs)
+    return 1 if jobs is None else jobs if jobs > 0 else max(1, usable_cores() + 1 + jobs)
 
 
 def identity_of(run: Run) -> dict[str, Any]:
@@ -83,8 +83,24 @@ def identity_of(run: Run) -> dict[str, Any]:
     }
 
 
-def _is_done(run: Run) -> bool:
+def is_done(run: Run) -> bool:
+    """Whether there is nothing left to train."""
     return not run.config.force and is_complete(run, folder_of(run))
+
+
+def fork_server() -> multiprocessing.context.ForkServerContext:
+    """Where children come from, with what they import already there."""
+    _wait_passively()
+    # Inside a joblib worker the default context is loky's, which children of a fork server cannot find.
+    multiprocessing.set_start_method("forkserver", force=True)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    return context
+
+
+def usable_cores() -> int:
+    """Cores that this process may use; macOS cannot say and gives all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
@@ -138,7 +154,7 @@ def _execute_as_rank(run: Run, progress: str) -> Outcome:
     decision: list[Any] = [None]
     if state.is_main_process:
         lock.acquire()
-        decision = ["skipped" if _is_done(run) else _prepare(run)]
+        decision = ["skipped" if is_done(run) else _prepare(run)]
     broadcast_object_list(decision)
     (folder,) = decision
     if folder == "skipped":
@@ -152,7 +168,7 @@ def _execute_as_rank(run: Run, progress: str) -> Outcome:
 
 
 def _in_child(run: Run, folder: RunFolder, threads: int, progress: str) -> None:
-    child = _fork_server().Process(target=_child, args=(folder, threads, progress))
+    child = fork_server().Process(target=_child, args=(folder, threads, progress))
     child.start()
     try:
         child.join(run.config.runtime.timeout)
@@ -176,15 +192,6 @@ def _how_it_ended(child: BaseProcess, timeout: float | None) -> str | None:
     if child.exitcode < 0:
         return f"killed by signal {-child.exitcode} ({signal.Signals(-child.exitcode).name})"
     return f"the process exited with code {child.exitcode}" if child.exitcode else None
-
-
-def _fork_server() -> multiprocessing.context.ForkServerContext:
-    _wait_passively()
-    # Inside a joblib worker the default context is loky's, which children of a fork server cannot find.
-    multiprocessing.set_start_method("forkserver", force=True)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
-    return context
 
 
 def _wait_passively() -> None:
@@ -244,9 +251,4 @@ def _progress(run: Run, workers: int, alone: bool) -> str:
 
 def _threads(run: Run, workers: int) -> int:
     """Compute threads of one run: what is asked for, else this process's cores divided among the workers."""
-    return run.config.runtime.threads or max(1, _cores() // workers)
-
-
-def _cores() -> int:
-    """Cores that this process may use; macOS cannot say and gives all."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return run.config.runtime.threads or max(1, usable_cores() // workers)

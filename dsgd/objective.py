@@ -8,10 +8,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from dsgd.group_gradients import Group, GroupGradients
 from dsgd.group_rules import add
 from dsgd.methods.contracts import Adapter, Batch, Loss, LossOutput, Regularizer, Statistics, Step, Window
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """What DDP wraps, else the model itself; Accelerate's own answer looks through all modules each time."""
+    bare: nn.Module = model.module if isinstance(model, DistributedDataParallel) else model
+    return bare
 
 
 class ScaledObjective:
@@ -59,14 +66,14 @@ class ScaledObjective:
 
         Outside of DDP's exchange: every process computes the same.
         """
-        bare = self.accelerator.unwrap_model(model)
+        bare = unwrapped(model)
         for term in (self.regularizer.penalty(bare), self.adapter.penalty(bare)):
             if term is not None:
                 torch.autograd.backward(term)
 
     def group_gradients(self, model: nn.Module, window: Window) -> tuple[Group, Group]:
         """Gradients of the summed losses over W and over C: whole window, all processes, fp32."""
-        bare = self.accelerator.unwrap_model(model)  # exchanged by hand below, because DDP knows one gradient only
+        bare = unwrapped(model)  # exchanged by hand below, because DDP knows one gradient only
         alone = self.accelerator.num_processes == 1
         sums: tuple[Group, Group] = {}, {}
         for batch, _ in self.micro_batches(bare, window):
@@ -105,7 +112,7 @@ class ScaledObjective:
 
     @torch.no_grad()
     def _judge(self, model: nn.Module, batch: Batch) -> Tensor:
-        bare = self.accelerator.unwrap_model(model)
+        bare = unwrapped(model)
         bare.eval()
         logits: Tensor = bare(**batch.inputs)
         bare.train()

@@ -28,7 +28,7 @@ from dsgd.methods.averaging.batch_norm import estimate_statistics, has_batch_nor
 from dsgd.methods.contracts import Adapter, Averaging, Gradient, Statistics, Step, Transform, Window
 from dsgd.models import Classifier, build_model, load_preprocessor, require_fp32
 from dsgd.models.multitask import leave_idle_heads
-from dsgd.objective import ScaledObjective
+from dsgd.objective import ScaledObjective, unwrapped
 from dsgd.optimization import make_lr_schedule, make_optimizer, trainable
 from dsgd.randomness import streams
 from dsgd.recorder import Progress, Recorder
@@ -110,7 +110,10 @@ class Training:
         self.optimizer = make_optimizer(model.to(accelerator.device), config.trainer)
         self.lr_schedule = make_lr_schedule(self.optimizer, config.trainer, self.total)
         self.parameters = trainable(model)
+        if config.runtime.compile:
+            model.network.compile(dynamic=False)
         self.model: nn.Module = accelerator.prepare_model(model)
+        self.bare = unwrapped(self.model)
         self.objective = ScaledObjective(
             self.parts["loss"], self.parts["regularizer"], self.parts["adapter"], accelerator
         )
@@ -138,14 +141,13 @@ class Training:
             checkpoint.save_if_due(self, window.step)
         self.observer.finish(self)
         averaging: Averaging = self.parts["averaging"]
-        bare = self.accelerator.unwrap_model(self.model)
-        trained = snapshot(bare)
-        with averaging.result(bare) as model:
+        trained = snapshot(self.bare)
+        with averaging.result(self.bare) as model:
             self.recorder.flush()
             self.recorder.note(self.total, "averaging/relative_change", relative_change(trained, model))
             predictions = self.evaluate(self.total)
             checkpoint.close(self, model)
-        variants = self._evaluate_variants(averaging.variants(bare))
+        variants = self._evaluate_variants(averaging.variants(self.bare))
         self.recorder.progress.close()
         return {**self._summary(predictions), **variants, **averaging.summary()}
 
@@ -163,8 +165,8 @@ class Training:
         others |= transform(self.parameters, self.optimizer, window.step)
         self.optimizer.step()
         self.lr_schedule.step()
-        others |= adapter.after_step(self.accelerator.unwrap_model(self.model), window.step)
-        averaging.update(self.accelerator.unwrap_model(self.model), window.step)
+        others |= adapter.after_step(self.bare, window.step)
+        averaging.update(self.bare, window.step)
         self.recorder.step(window, known, self.objective.collect(), others)
         self.clock.seconds += time.perf_counter() - started
         self.clock.examples += window.size
@@ -259,11 +261,12 @@ def predict(model: nn.Module, data: TaskData, config: Config, accelerator: Accel
     """Logits of every row of the evaluation split, in its order, gathered from all processes."""
     model.eval()
     split, classes = data.evaluation, data.classes
+    bare = unwrapped(model)
     scores = torch.zeros(len(split), len(classes), device=accelerator.device)
     size, rank, processes = config.runtime.eval_batch_size, accelerator.process_index, accelerator.num_processes
     for rows in evaluation_batches(split, size, rank, processes):
         batch = split.batch(rows).to(accelerator.device)
-        scores[torch.as_tensor(rows, device=scores.device)] = accelerator.unwrap_model(model)(**batch.inputs).float()
+        scores[torch.as_tensor(rows, device=scores.device)] = bare(**batch.inputs).float()
     model.train()
     scores = accelerator.reduce(scores, reduction="sum")  # each row was filled by one process
     tasks = tasks_of(split) if data.classes_by_task else None

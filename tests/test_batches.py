@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
+from transformers import BertConfig, BertForSequenceClassification
 
 from dsgd.batches import evaluation_batches, steps_per_epoch, total_steps, windows
 from dsgd.config.schema import Debug, Trainer
@@ -88,6 +90,40 @@ def test_sorted_micro_batches_compute_less_padding():
     assert [batch.inputs["input_ids"].numel() for batch in window.batches] == [36, 4]
     (whole,) = windows(split, Trainer(batch_size=8), seed=1, total=1)
     assert whole.batches[0].inputs["input_ids"].numel() == 72
+
+
+def test_sorting_by_length_leaves_the_window_s_loss_and_gradient():
+    """Twelve texts of 1 to 12 tokens in float64: as one micro-batch, and in four sorted ones of different widths."""
+    lengths = np.random.default_rng(0).permutation(12) + 1
+    split = Split(
+        labels=np.arange(12) % 3,
+        index=np.arange(12),
+        starts=(lengths.cumsum() - lengths)[:, None],
+        sizes=lengths[:, None],
+        flat={"input_ids": np.random.default_rng(1).integers(1, 20, lengths.sum())},
+        padding={"input_ids": 0},
+    )
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = BertForSequenceClassification(BertConfig(vocab_size=20, num_labels=3, **sizes)).double().eval()
+
+    def loss_and_gradient(trainer):
+        model.zero_grad()
+        (window,) = windows(split, trainer, seed=1, total=1)
+        total = 0.0
+        for batch in window.batches:
+            loss = cross_entropy(model(**batch.inputs).logits, batch.labels, reduction="sum") / window.size
+            loss.backward()
+            total += loss.item()
+        return len(window.batches), total, [parameter.grad.clone() for parameter in model.parameters()]
+
+    count, loss, gradient = loss_and_gradient(Trainer(batch_size=12))
+    more, same_loss, same_gradient = loss_and_gradient(Trainer(batch_size=3, accumulation=4))
+    assert (count, more) == (1, 4)
+    assert same_loss == pytest.approx(loss, rel=1e-12)
+    for one, other in zip(gradient, same_gradient, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-14)
 
 
 @pytest.mark.parametrize("count", [23, 21])  # 21: the last window has one example, so one of two ranks has none

@@ -115,6 +115,13 @@ def is_multirun(command: Command) -> bool:
         return str(tree.compose(command.overrides).hydra.mode).endswith("MULTIRUN")
 
 
+def usual_launcher(command: Command) -> bool:
+    """Whether neither the command line nor an experiment names a launcher, so that runs would go one by one."""
+    with tree.loader():
+        parsed, _ = parse(command.overrides)
+        return str(tree.compose(first_choices(parsed)).hydra.launcher._target_).endswith(".BasicLauncher")
+
+
 def identify(composed: DictConfig) -> Run:
     """The run of one composed config (with or without Hydra's own node)."""
     return _identify(tree.typed(composed))

@@ -63,6 +63,7 @@ ASIDE = (
     "runtime.eval_batch_size",
     "runtime.checkpoint_every",
     "runtime.keep_checkpoint",
+    "runtime.seeds_per_device",
 )
 
 #: Tasks over a file or a folder of one's own.

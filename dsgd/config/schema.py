@@ -240,6 +240,9 @@ class Runtime:
     eval_batch_size: int = at_least(64, 1)
     checkpoint_every: int | None = at_least(None, 1)  # optimiser steps between resume points; null = none
     keep_checkpoint: bool = False  # leave the evaluated weights in checkpoint/
+    seeds_per_device: str = "1"  # runs that share a CUDA device; auto = by trial
+    tf32: bool = False  # fp32 matrices and convolutions on CUDA with 10 bits of mantissa
+    compile: bool = False  # torch.compile, for inputs of one shape
 
 
 class TrackingMode(Enum):

@@ -456,6 +456,45 @@ def _device_exists(config: Config) -> list[str]:
     return []
 
 
+def _cuda_s_settings_have_cuda(config: Config) -> list[str]:
+    """And the number of runs that share a device is one."""
+    runtime, found = config.runtime, []
+    shared = runtime.seeds_per_device
+    if shared != "auto" and not (shared.isdecimal() and int(shared) >= 1):
+        return [describe("runtime.seeds_per_device", shared, "give a whole number of at least 1, or auto", ("auto",))]
+    if _computes_on_cuda(runtime.device):
+        return []
+    if shared != "1":  # a CPU is shared by the launcher's workers
+        reason = "the run has no CUDA device; give 1, and hydra/launcher=joblib for several runs at a time"
+        found.append(describe("runtime.seeds_per_device", shared, reason))
+    if runtime.tf32:
+        found.append(describe("runtime.tf32", "true", "the run has no CUDA device; give false"))
+    return found
+
+
+def _ranks_share_no_device(config: Config) -> list[str]:
+    if config.trainer.processes == 1 or config.runtime.seeds_per_device == "1":
+        return []
+    reason = f"trainer.processes = {config.trainer.processes} gives each process a device of its own; give 1"
+    return [describe("runtime.seeds_per_device", config.runtime.seeds_per_device, reason)]
+
+
+def _compiled_code_is_what_runs(config: Config) -> list[str]:
+    """Compiled modules pass over hooks, and a new length of text would be compiled anew."""
+    if not config.runtime.compile:
+        return []
+    obstacles = []
+    if config.model.modality is not Modality.image:
+        obstacles.append(f"model={config.model.name} reads texts, and each length would be compiled by itself")
+    hooked = {"gradient": ("plain", "sam", "spikes"), "regularizer": ("none",), "diagnostics": ("none",)}
+    obstacles += [
+        f"{group}={name} looks into the layers, which compiled code does not let it"
+        for group, allowed in hooked.items()
+        if (name := getattr(config, group).name) not in allowed
+    ]
+    return [describe("runtime.compile", "true", f"{obstacle}; give false") for obstacle in obstacles]
+
+
 def _the_fused_kernel_can_serve(config: Config) -> list[str]:
     loss = config.loss
     if not isinstance(loss, CrossEntropy | DSGD) or loss.backend is not Backend.triton:
@@ -512,6 +551,9 @@ RULES: tuple[Callable[[Config], list[str]], ...] = (
     _results_have_a_place,
     _a_timeout_needs_a_child,
     _device_exists,
+    _cuda_s_settings_have_cuda,
+    _ranks_share_no_device,
+    _compiled_code_is_what_runs,
     _the_fused_kernel_can_serve,
     _observers_are_known,
 )

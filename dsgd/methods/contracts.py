@@ -37,9 +37,14 @@ class Batch:
     labels: Tensor
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on ``device``."""
-        inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in self.inputs.items()}
-        return Batch(inputs, self.labels.to(device, non_blocking=True))
+        """The same batch on ``device``; to CUDA through pinned memory, so that the host need not wait for the copy."""
+        moved = {name: _moved(tensor, device) for name, tensor in self.inputs.items()}
+        return Batch(moved, _moved(self.labels, device))
+
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    pinned = tensor.pin_memory() if device.type == "cuda" and tensor.device.type == "cpu" else tensor
+    return pinned.to(device, non_blocking=True)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,69 @@
+"""How a run is set up to compute: precision of multiplications, kept memory, compiled networks."""
+
+import platform
+import resource
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import losses
+from dsgd.config.validation import problems
+from dsgd.environment import keep_freed_memory, memory_share, set_tf32, synchronize
+
+#: A transformer of two small blocks on scikit-learn's digits.
+SMALL = ("model=vit_digits", "task=digits", "model.layers=null", "model.scratch.depth=2", "model.scratch.width=16")
+
+
+def test_tf32_is_a_choice_for_matrices_and_convolutions_alike():
+    try:
+        set_tf32(True)
+        assert torch.get_float32_matmul_precision() == "high"
+        assert torch.backends.cudnn.allow_tf32
+    finally:
+        set_tf32(False)
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert not torch.backends.cudnn.allow_tf32
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
+def test_freed_memory_is_taken_again_without_a_page_fault():
+    """20 MB are 4,883 pages of 4 KB, each a fault when the kernel gives it; once the heap has grown, none is."""
+    keep_freed_memory()
+
+    def faults():
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        torch.ones(5_000_000)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    assert min(faults() for _ in range(5)) < 100
+
+
+def test_a_cpu_has_no_memory_to_divide():
+    device = torch.device("cpu")
+    synchronize(device)
+    assert memory_share(device) == 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        ((), "model=minilm reads texts"),
+        ((*SMALL, "method=pcgrad"), "gradient=pcgrad looks into the layers"),
+        ((*SMALL, "diagnostics=gradients"), "diagnostics=gradients looks into the layers"),
+    ],
+)
+def test_only_what_stays_exact_is_compiled(run_of, overrides, reason):
+    config = run_of(*overrides).config
+    found = problems(replace(config, runtime=replace(config.runtime, compile=True)))
+    assert len(found) == 1
+    assert found[0].startswith(f"runtime.compile = true: {reason}")
+
+
+@pytest.mark.slow
+def test_a_compiled_network_learns_the_same(train):
+    plain = train(*SMALL, "runtime.precision=fp32")
+    compiled = train(*SMALL, "runtime.precision=fp32", "runtime.compile=true")
+    assert compiled.path != plain.path
+    assert np.allclose(losses(plain), losses(compiled), rtol=1e-4)
