@@ -19,7 +19,7 @@ from experiments import figures
 from experiments.bagging import ensemble_rows
 from experiments.cells import Cell, columns_of
 from experiments.comparison import row_title
-from experiments.figures import GREY, PAGE, Drawing, look_of
+from experiments.figures import PAGE, Drawing, look_of
 from experiments.names import model_title, task_title
 from experiments.series import Series, panels_of, series_of
 
@@ -98,7 +98,7 @@ def _draw(axes: Any, dots: list[Dot]) -> None:
     axes.xaxis.set_minor_formatter("{x:g}")
     axes.grid(color="#dddddd", linewidth=0.5)
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title="method, ± STD (size of the dot)", title_fontsize=7)
-    axes.tick_params(colors=GREY, which="minor", labelsize=7)
+    axes.tick_params(which="both", labelsize=7)
 
 
 def area(std: float | None) -> float:

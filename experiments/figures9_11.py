@@ -24,9 +24,9 @@ def figure(frame: pd.DataFrame) -> Drawing:
     series = series_of(frame)
     panels = list(panels_of(series))
     rows = math.ceil(len(panels) / COLUMNS)
-    canvas, axes = figures.canvas(PAGE, 0.4 + 1.9 * rows, rows, COLUMNS, squeeze=False)
+    canvas, axes = figures.canvas(PAGE, 0.4 + 2.1 * rows, rows, COLUMNS, squeeze=False)
     for panel, (model, task, shown) in zip(axes.flat, panels, strict=False):
-        strip(panel, shown, [each.title for each in shown], rotation=40)
+        strip(panel, shown, [each.title for each in shown], rotation=60)
         panel.set_title(f"{model_title(model)}, {task_title(task)}")
     for panel in axes.flat[len(panels) :]:
         panel.set_axis_off()

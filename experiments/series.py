@@ -8,9 +8,11 @@ from functools import cached_property
 from typing import Any
 
 import pandas as pd
+from matplotlib.lines import Line2D
 
 from experiments.cells import Cell, Column, Record, cell_of, finished, groups_of
 from experiments.figures import GREY, Look, look_of, mark, status_handles, told
+from experiments.labels import parse
 from experiments.names import method_title, variant_title
 from experiments.samples import without_common_changes
 from experiments.tables import Value
@@ -76,7 +78,8 @@ class Series:
 def series_of(frame: pd.DataFrame) -> list[Series]:
     """The series of what ``collect`` returns, in the order of the plan; each average of a training is one."""
     groups = groups_of(frame)
-    short = without_common_changes([label for _, label in groups])
+    labels = list(dict.fromkeys(label for _, label in groups))
+    short = without_common_changes(labels) if len(labels) > 1 else {label: parse(label).name for label in labels}
     return [
         Series(model, task, short[label], variant, runs)
         for (model, label), tasks in groups.items()
@@ -94,7 +97,7 @@ def panels_of(series: Sequence[Series]) -> Iterator[tuple[str, str, list[Series]
 def strip(axes: Any, series: Sequence[Series], titles: Sequence[str], rotation: float = 0) -> None:
     """A column of points for each series, a point a run; beside it mean ± sample standard deviation.
 
-    Under its name stands what it lacks.
+    Beside its name stands what it lacks.
     """
     for x, each in enumerate(series):
         look, cell = each.look, each.cell
@@ -104,7 +107,8 @@ def strip(axes: Any, series: Sequence[Series], titles: Sequence[str], rotation: 
         if cell.mean is not None:
             axes.errorbar(x + 0.28, cell.mean, yerr=cell.std, color=GREY, marker="_", markersize=5, capsize=2, lw=0.8)
     pairs = zip(titles, series, strict=True)
-    names = [f"{title}\n{short_count(each)}" if each.lacks else title for title, each in pairs]
+    between = ", " if rotation else "\n"
+    names = [f"{title}{between}{short_count(each)}" if each.lacks else title for title, each in pairs]
     turned = {"rotation": rotation, "ha": "right", "rotation_mode": "anchor"} if rotation else {}
     axes.set_xticks(range(len(series)), names, **turned)
     axes.set_xlim(-0.6, len(series) - 0.4)
@@ -119,5 +123,6 @@ def short_count(series: Series) -> str:
 
 def status_legend(figure: Any, series: Sequence[Series]) -> None:
     """Above all panels: what the marks mean."""
-    statuses = [status for each in series for status in each.cell.statuses]
-    figure.legend(handles=status_handles(statuses), loc="outside upper center", ncols=3, handletextpad=0.1)
+    handles = status_handles([status for each in series for status in each.cell.statuses])
+    spread = Line2D([], [], color=GREY, marker="_", linestyle="", label="mean ± STD")
+    figure.legend(handles=[*handles, spread], loc="outside upper center", ncols=4, handletextpad=0.1, columnspacing=1)
