@@ -13,7 +13,7 @@ import pandas as pd
 
 from experiments import figures
 from experiments.cells import Record
-from experiments.figures import PAGE, Drawing, Look, records_of, say
+from experiments.figures import COLUMN, PAGE, Drawing, Look, records_of, say
 from experiments.gradients import MEASURES, conflict, draw_cosine, draw_norm, file_of, run_title, steps_of, whole_steps
 
 #: The paper draws the norm in blue and the cosine in green; no method is told by colour here.
@@ -23,7 +23,9 @@ NORM, COSINE = Look("#0072B2", "."), Look("#009E73", ".")
 def figure(frame: pd.DataFrame) -> Drawing:
     """A column for each run, the worst first: similarities of ten examples, gradient norms, cosines of W and C."""
     runs = sorted(frame.to_dict("records"), key=_accuracy)
-    canvas, axes = figures.canvas(PAGE, 6.4, 3, len(runs), squeeze=False, height_ratios=(2.6, 1, 1))
+    canvas, axes = figures.canvas(
+        max(PAGE, COLUMN * len(runs)), 6.4, 3, len(runs), squeeze=False, height_ratios=(2.6, 1, 1)
+    )
     records: list[dict[str, Any]] = []
     for column, run in zip(axes.T, runs, strict=True):
         column[0].set_title(run_title(run))

@@ -53,10 +53,14 @@ def epoch_at(run: Record, step: int) -> float:
 
 def _draw(axes: Any, series: Series, curves: pd.DataFrame) -> None:
     look = series.look
+    title = f"{series.title} ({series.lacks})" if series.lacks else series.title
+    style = {"color": look.colour, "linestyle": look.line, "marker": look.marker, "markersize": 3, "label": title}
+    if curves.empty:
+        axes.plot([], [], **style)
+        return
     over_seeds = curves.groupby("epoch")["accuracy"]
     mean, deviation = over_seeds.mean(), over_seeds.std()
-    title = f"{series.title} ({series.lacks})" if series.lacks else series.title
-    axes.plot(mean.index, mean, color=look.colour, linestyle=look.line, marker=look.marker, markersize=3, label=title)
+    axes.plot(mean.index, mean, **style)
     axes.fill_between(mean.index, mean - deviation, mean + deviation, color=look.colour, alpha=0.12, linewidth=0)
     for accuracy, status in zip(series.cell.accuracies, series.cell.statuses, strict=True):
         if status != "successful":

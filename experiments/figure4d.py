@@ -20,7 +20,7 @@ from experiments.names import method_title
 def figure(frame: pd.DataFrame) -> Drawing:
     """For each seed its norms and, below, its cosines; of DSGD the norm with and without its γ_t."""
     seeds = list(frame["seed"].unique())
-    width = COLUMN if len(seeds) == 1 else PAGE
+    width = COLUMN if len(seeds) == 1 else max(PAGE, COLUMN * len(seeds))
     canvas, axes = figures.canvas(width, 4.2, 2, len(seeds), squeeze=False, sharex="col", sharey="row")
     records: list[dict[str, Any]] = []
     for column, seed in zip(axes.T, seeds, strict=True):

@@ -15,6 +15,8 @@ from matplotlib.figure import Figure
 from experiments.figures import STYLE
 from experiments.tables import Entry, Table
 
+PIXELS = 150  # of a screen for an inch of a figure, so that its smallest letters are as large as the text
+
 CSS = """
 :root { color-scheme: light dark; --ink: #1b1b1b; --back: #ffffff; --faint: #6a6a6a; --line: #d4d4d4; --tint: #f4f4f4;
         --link: #0b57a4; }
@@ -28,7 +30,8 @@ a { color: var(--link); } small, .note, .empty { color: var(--faint); } .note { 
 nav ul { columns: 16rem; padding-left: 1.2rem; } code { background: var(--tint); padding: .1em .3em; font-size: .85em; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .85rem; margin: .5rem 0; }
 th, td { text-align: left; vertical-align: top; padding: .25rem .6rem .25rem 0; }
-thead th { border-bottom: 1px solid var(--ink); white-space: nowrap; } tbody + tbody { border-top: 1px solid var(--line); }
+thead th { border-bottom: 1px solid var(--ink); white-space: nowrap; }
+tbody + tbody { border-top: 1px solid var(--line); }
 td small { display: block; } img { display: block; max-width: 100%; height: auto; background: #fff; padding: .4rem; }
 """
 
@@ -91,7 +94,8 @@ def picture(figure: Figure, description: str) -> str:
     with mpl.rc_context(STYLE):
         figure.savefig(file, format="svg", metadata={"Date": None})
     data = base64.b64encode(file.getvalue()).decode()
-    return f'<img alt="{html.escape(description)}" src="data:image/svg+xml;base64,{data}">'
+    width = round(PIXELS * figure.get_figwidth())
+    return f'<img alt="{html.escape(description)}" width="{width}" src="data:image/svg+xml;base64,{data}">'
 
 
 def _entry(entry: Entry) -> str:

@@ -92,7 +92,7 @@ def report(found: Sequence[Experiment], results: Path, named: Sequence[str], ove
     summary = ", ".join(f"{counts[state]} {state}" for state in STATES)
     introduction = paragraph(f"Made by `{how}`. {sum(counts.values())} distinct runs are planned: {summary}.")
     sections = [
-        states(found),
+        states(found, overrides),
         *(section for each in found for section in drawn(each, overrides)),
         claims(results, named, overrides),
         audited(),
@@ -104,11 +104,12 @@ def report(found: Sequence[Experiment], results: Path, named: Sequence[str], ove
 # --- sections -------------------------------------------------------------------------------------------------------
 
 
-def states(found: Sequence[Experiment]) -> Section:
+def states(found: Sequence[Experiment], overrides: tuple[str, ...]) -> Section:
     """What has become of every planned run, a line for each cell that has one, and the failed ones by name."""
     body = ""
     for each in found:
-        body += f"<h3>{text(each.name)}</h3>" + paragraph(f"`python -m experiments.plan {each.name}`", "note")
+        how = " ".join(["python -m experiments.plan", each.name, *overrides])
+        body += f"<h3>{text(each.name)}</h3>" + paragraph(f"`{how}`", "note")
         body += paragraph(told(each.frame) + ".") + _cells(each.frame) + _failed(each.frame)
     return Section("runs", "Runs and their states", body)
 
@@ -125,7 +126,7 @@ def drawn(experiment: Experiment, overrides: tuple[str, ...]) -> Iterator[Sectio
 def claims(results: Path, named: Sequence[str], overrides: tuple[str, ...]) -> Section:
     """The ledger by each claim's own experiment, or by each of the named ones."""
     body = ""
-    for name in named or [None]:
+    for name in named or (None,):
         how = ["python -m experiments.claims", *([f"--experiment {name}"] if name else []), *overrides]
         lines = ledger(read_claims(), results, name, overrides)
         body += paragraph(f"`{' '.join(how)}`", "note") + _listing(lines)
