@@ -1,4 +1,4 @@
-"""The command line that all tables share: ``python -m experiments.<name>``."""
+"""The command line that all tables and figures share: ``python -m experiments.<name>``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -33,19 +34,54 @@ def main(
     Returns:
         0, or 2 if the command line is wrong.
     """
+    return run(name, lambda asked, frame: write_table(draw, asked, frame), arguments, experiment)
+
+
+class Asked(NamedTuple):
+    """What a command line asks for."""
+
+    name: str  # of the files, without an ending
+    command: str  # that makes them
+    folder: Path  # where they go
+
+
+def run(
+    name: str,
+    produce: Callable[[Asked, pd.DataFrame], list[Path]],
+    arguments: Sequence[str] | None = None,
+    experiment: str | None = None,
+) -> int:
+    """Collect an experiment's runs and have files written of them; arguments and result as for :func:`main`."""
     usual = experiment or name
     options = _parser(name, usual).parse_args(arguments)
-    overrides = tuple(options.overrides)
     try:
-        frame = collect(options.experiment, options.results_dir, overrides)
+        frame = collect(options.experiment, options.results_dir, tuple(options.overrides))
     except ConfigErrors as errors:
         print(errors, file=sys.stderr)
         return 2
-    table = draw(_file_name(name, usual, options), frame)
-    table = replace(table, notes=[*table.notes, f"Command: `{_command(name, usual, options)}`"])
-    paths = write(table, options.out or options.results_dir)
-    print(f"{to_markdown(table)}\nwritten: {', '.join(map(str, paths))}")
+    asked = asked_for(name, usual, options.experiment, options.out or options.results_dir, options.overrides)
+    print(f"written: {', '.join(map(str, produce(asked, frame)))}")
     return 0
+
+
+def asked_for(name: str, usual: str, experiment: str, folder: Path, overrides: Sequence[str] = ()) -> Asked:
+    """The files and the command line of table or figure ``name``, drawn of an experiment that is ``usual`` or not."""
+    variant = [] if experiment == usual else [experiment]
+    file_name = "-".join([name, *(other.replace("/", "_") for other in variant), *map(safe_name, overrides)])
+    option = ["--experiment", *variant] if variant else []
+    return Asked(file_name, " ".join(["python", "-m", f"experiments.{name}", *option, *overrides]), folder)
+
+
+def write_table(draw: Callable[[str, pd.DataFrame], Table], asked: Asked, frame: pd.DataFrame) -> list[Path]:
+    """Draw a table, print it, and write it; returns its paths."""
+    table = with_command(draw(asked.name, frame), asked)
+    print(to_markdown(table))
+    return write(table, asked.folder)
+
+
+def with_command(table: Table, asked: Asked) -> Table:
+    """The table with the command that makes it as its last note."""
+    return replace(table, notes=[*table.notes, f"Command: `{asked.command}`"])
 
 
 def _parser(name: str, usual: str) -> argparse.ArgumentParser:
@@ -55,14 +91,3 @@ def _parser(name: str, usual: str) -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, help="where the files go; else beside runs/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as for run.py beside experiment=...")
     return parser
-
-
-def _file_name(name: str, usual: str, options: argparse.Namespace) -> str:
-    """The table's, and what makes it another than the usual one."""
-    variant = [] if options.experiment == usual else [options.experiment.replace("/", "_")]
-    return "-".join([name, *variant, *map(safe_name, options.overrides)])
-
-
-def _command(name: str, usual: str, options: argparse.Namespace) -> str:
-    variant = [] if options.experiment == usual else ["--experiment", options.experiment]
-    return " ".join(["python", "-m", f"experiments.{name}", *variant, *options.overrides])

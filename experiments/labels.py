@@ -25,6 +25,11 @@ def parse(text: str) -> Label:
     return Label(name, tuple(re.split(r",(?=[\w.]+=)", settings.removesuffix("]"))) if settings else ())
 
 
+def settings_of(text: str) -> dict[str, str]:
+    """The changed keys of a label and their values."""
+    return {key: value for key, _, value in (setting.partition("=") for setting in parse(text).settings)}
+
+
 def shared_settings(frame: pd.DataFrame) -> dict[tuple[str, str], tuple[str, ...]]:
     """(model, task) → the settings that all its runs have, as a laptop's variant of an experiment does.
 

@@ -22,15 +22,16 @@ def write_listing(rows: Sequence[DataclassInstance], folder: Path, name: str, co
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.md").write_text(f"`{command}`\n\n{_markdown(rows)}\n", encoding="utf-8")
     with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows(_cells(rows))
+        csv.writer(file).writerows(cells(rows))
 
 
 def _markdown(rows: Sequence[DataclassInstance]) -> str:
-    header, *body = _cells(rows)
+    header, *body = cells(rows)
     lines = [header, ["---"] * len(header), *body]
     return "\n".join(f"| {' | '.join(cell.replace('|', '∣') for cell in line)} |" for line in lines)
 
 
-def _cells(rows: Sequence[DataclassInstance]) -> list[list[str]]:
+def cells(rows: Sequence[DataclassInstance]) -> list[list[str]]:
+    """The fields' names, then a line of texts for each row."""
     names = [field.name for field in dataclasses.fields(rows[0])]
     return [names, *([str(getattr(row, name)) for name in names] for row in rows)]

@@ -54,12 +54,16 @@ def to_markdown(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """One line a record: numbers unrounded to the fourth decimal, nothing where there is none."""
+    """One line a record."""
+    return records_to_csv(table.records)
+
+
+def records_to_csv(records: Sequence[Mapping[str, Value]]) -> str:
+    """Numbers unrounded to the fourth decimal, nothing where there is none; the first record's keys are the head."""
     text = io.StringIO()
-    keys = list(table.records[0]) if table.records else []
-    writer = csv.DictWriter(text, keys, lineterminator="\n")
+    writer = csv.DictWriter(text, list(records[0]) if records else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows({key: _plain(value) for key, value in record.items()} for record in table.records)
+    writer.writerows({key: _plain(value) for key, value in record.items()} for record in records)
     return text.getvalue()
 
 
