@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
 from conftest import losses
+
 from dsgd.config.validation import problems
 from dsgd.environment import keep_freed_memory, memory_share, set_tf32, synchronize
 
