@@ -55,7 +55,7 @@ LOOKS = {
     "lnsr": Look("#CC79A7", "^", ":"),
     "noisytune": Look("#E69F00", "v", (0, (5, 1))),
     "pcgrad": Look("#56B4E9", "P", (0, (3, 1, 1, 1))),
-    "swa": Look("#000000", "X", (0, (1, 1))),
+    "swa": Look("#000000", "*", (0, (1, 1))),
     "gradient_stabilizer": Look("#882255", "h", (0, (3, 1, 1, 1, 1, 1))),
     "lora": Look("#117733", "p", (0, (4, 2))),
     "adalora": Look("#332288", "<", (0, (2, 1))),
@@ -65,7 +65,7 @@ LOOKS = {
 
 def look_of(preset: str) -> Look:
     """A method's look; grey for one that no figure of the paper shows."""
-    return LOOKS.get(preset, Look(GREY, "*"))
+    return LOOKS.get(preset, Look(GREY, "8"))
 
 
 @dataclass(frozen=True)
