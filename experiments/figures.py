@@ -178,6 +178,17 @@ def records_of(frame: pd.DataFrame) -> list[dict[str, Value]]:
     ]
 
 
+def legend_above(axes: Any, title: str, **options: Any) -> None:
+    """A panel's title and legend above it, where they hide nothing."""
+    style = {"title": title, "title_fontsize": 8, "borderaxespad": 0.2, **options}
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), **style)
+
+
+def whole_steps(axes: Any) -> None:
+    """No ticks between steps or epochs."""
+    axes.xaxis.get_major_locator().set_params(integer=True)
+
+
 def say(axes: Any, text: str) -> None:
     """Tell inside a panel why it has no data."""
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color=GREY, wrap=True)
