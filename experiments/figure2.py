@@ -13,8 +13,8 @@ import pandas as pd
 
 from experiments import figures
 from experiments.cells import Record
-from experiments.figures import COLUMN, PAGE, Drawing, Look, records_of, say
-from experiments.gradients import MEASURES, conflict, draw_cosine, draw_norm, file_of, run_title, steps_of, whole_steps
+from experiments.figures import COLUMN, PAGE, Drawing, Look, records_of, say, whole_steps
+from experiments.gradients import MEASURES, conflict, draw_cosine, draw_norm, file_of, run_title, steps_of
 
 #: The paper draws the norm in blue and the cosine in green; no method is told by colour here.
 NORM, COSINE = Look("#0072B2", "."), Look("#009E73", ".")

@@ -31,6 +31,7 @@ class Dot:
     title: str
     preset: str
     size: int  # of an ensemble
+    marker: str  # the method's; a number for an ensemble, or for one of several averages
     seconds: float | None  # an epoch, of all members together
     cell: Cell
     lacks: str
@@ -54,7 +55,8 @@ def figure(frame: pd.DataFrame) -> Drawing:
 def dot_of(series: Series) -> Dot:
     """Single runs; their time is the mean over them."""
     times = [run["n_train"] / run["examples_per_second"] for run in series.done]
-    return Dot(series.title, series.preset, 1, fmean(times) if times else None, series.cell, series.lacks)
+    marker = f"${series.variant.removeprefix('swa')}$" if series.variant else series.look.marker
+    return Dot(series.title, series.preset, 1, marker, fmean(times) if times else None, series.cell, series.lacks)
 
 
 def ensembles(frame: pd.DataFrame, model: str, task: str, singles: list[Series]) -> Iterator[Dot]:
@@ -64,7 +66,8 @@ def ensembles(frame: pd.DataFrame, model: str, task: str, singles: list[Series])
     for row in ensemble_rows(of_panel, columns_of(of_panel), {}):
         single, cell = by_preset[row.label.partition("[")[0].partition("+")[0]], row.cells[0]
         if cell is not None and cell.n and single.seconds is not None:
-            yield Dot(row_title(row), single.preset, row.size, row.size * single.seconds, cell, single.lacks)
+            seconds = row.size * single.seconds
+            yield Dot(row_title(row), single.preset, row.size, f"${row.size}$", seconds, cell, single.lacks)
 
 
 def record_of(dot: Dot) -> dict[str, Any]:
@@ -90,15 +93,11 @@ def _draw(axes: Any, dots: list[Dot]) -> None:
         colour = look_of(dot.preset).colour
         spread = "" if dot.cell.std is None else f", ± {dot.cell.std:.2f}"
         axes.scatter(dot.seconds, dot.cell.mean, s=area(dot.cell.std), color=colour, alpha=0.35, linewidth=0)
-        shape = look_of(dot.preset).marker if dot.size == 1 else f"${dot.size}$"
-        axes.plot(dot.seconds, dot.cell.mean, marker=shape, color=colour, ms=5, ls="", label=label + spread)
+        axes.plot(dot.seconds, dot.cell.mean, marker=dot.marker, color=colour, ms=5, ls="", label=label + spread)
     axes.margins(0.12)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("{x:g}")
+    axes.set_axisbelow(True)
     axes.grid(color="#dddddd", linewidth=0.5)
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title="method, ± STD (size of the dot)", title_fontsize=7)
-    axes.tick_params(which="both", labelsize=7)
 
 
 def area(std: float | None) -> float:

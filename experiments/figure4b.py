@@ -25,7 +25,7 @@ def figure(frame: pd.DataFrame) -> Drawing:
     canvas, axes = figures.canvas(COLUMN, 0.4 + 2.0 * len(panels), len(panels), squeeze=False)
     for panel, (model, task, some) in zip(axes[:, 0], panels, strict=True):
         shown = sorted(some, key=lambda each: (each.preset != "dsgd", bound(each)))
-        strip(panel, shown, [tau_title(each) for each in shown])
+        strip(panel, shown, [tau_title(each) for each in shown], rotation=40)
         panel.set(title=f"{model_title(model)}, {task_title(task)}", ylabel="accuracy (%)")
     status_legend(canvas, series)
     return Drawing(canvas, [record for each in series for record in each.records])

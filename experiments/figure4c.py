@@ -14,24 +14,26 @@ import pandas as pd
 from dsgd.runs import RunFolder
 from experiments import figures
 from experiments.cells import Record
-from experiments.figures import COLUMN, Drawing, mark, records_of, status_handles
+from experiments.figures import COLUMN, Drawing, legend_above, mark, records_of, status_handles, whole_steps
 from experiments.names import model_title, task_title
-from experiments.series import Series, panels_of, series_of
+from experiments.series import Series, panels_of, series_of, short_count
 
 
 def figure(frame: pd.DataFrame) -> Drawing:
     """Mean and, as a band, ± sample standard deviation over the seeds; at the end a mark for each failed run."""
     series = series_of(frame)
     panels = list(panels_of(series))
-    canvas, axes = figures.canvas(COLUMN, 0.9 + 2.1 * len(panels), len(panels), squeeze=False)
+    canvas, axes = figures.canvas(COLUMN, 2.9 * len(panels), len(panels), squeeze=False)
     curves = {id(each): curves_of(each) for each in series}
     for panel, (model, task, shown) in zip(axes[:, 0], panels, strict=True):
         for each in shown:
             _draw(panel, each, curves[id(each)])
-        panel.set(title=f"{model_title(model)}, {task_title(task)}", xlabel="epoch", ylabel="accuracy (%)")
-    failures = [status for each in series for status in each.cell.statuses if status != "successful"]
-    lines, _ = axes[0, 0].get_legend_handles_labels()
-    canvas.legend(handles=[*lines, *status_handles(failures)], loc="outside upper center", ncols=2)
+        panel.set(xlabel="epoch", ylabel="accuracy (%)")
+        whole_steps(panel)
+        failures = [status for each in shown for status in each.cell.statuses if status != "successful"]
+        lines, _ = panel.get_legend_handles_labels()
+        title = f"{model_title(model)}, {task_title(task)}"
+        legend_above(panel, title, handles=[*lines, *status_handles(failures)], ncols=2)
     return Drawing(canvas, records_of(pd.concat(curves.values())))
 
 
@@ -53,7 +55,7 @@ def epoch_at(run: Record, step: int) -> float:
 
 def _draw(axes: Any, series: Series, curves: pd.DataFrame) -> None:
     look = series.look
-    title = f"{series.title} ({series.lacks})" if series.lacks else series.title
+    title = f"{series.title}, {short_count(series)}" if series.lacks else series.title
     style = {"color": look.colour, "linestyle": look.line, "marker": look.marker, "markersize": 3, "label": title}
     if curves.empty:
         axes.plot([], [], **style)

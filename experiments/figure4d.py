@@ -12,8 +12,8 @@ import pandas as pd
 
 from experiments import figures
 from experiments.cells import Record
-from experiments.figures import COLUMN, PAGE, Drawing, look_of, records_of
-from experiments.gradients import MEASURES, conflict, draw_cosine, draw_norm, run_title, steps_of, whole_steps
+from experiments.figures import COLUMN, PAGE, Drawing, legend_above, look_of, records_of, whole_steps
+from experiments.gradients import MEASURES, conflict, draw_cosine, draw_norm, run_title, steps_of
 from experiments.names import method_title
 
 
@@ -31,8 +31,8 @@ def figure(frame: pd.DataFrame) -> Drawing:
             records += [{**of_run, **line} for line in records_of(steps[["step", *MEASURES]])]
         column[1].set_xlabel("optimiser step")
         whole_steps(column[1])
-        _legend(column[0], title=f"seed {seed}")
-        _legend(column[1], title="cosine of the gradients of W and C")
+        legend_above(column[0], title=f"seed {seed}")
+        legend_above(column[1], title="cosine of the gradients of W and C")
     axes[0, 0].set_ylabel("gradient norm")
     axes[1, 0].set_ylabel("cosine")
     return Drawing(canvas, records)
@@ -47,11 +47,6 @@ def _draw(norms: Any, cosines: Any, run: Record, steps: pd.DataFrame) -> None:
         draw_norm(norms, steps, "norm_effective", look, what.replace(f", seed {run['seed']}", ""))
         draw_norm(norms, steps, "norm_raw", look, f"{name}, were γ = 1", linewidth=0.6, alpha=0.6, linestyle=":")
     draw_cosine(cosines, steps, look, f"{name}: {conflict(steps)}")
-
-
-def _legend(axes: Any, title: str) -> None:
-    """Above the panel, where it hides no curve."""
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), title=title, title_fontsize=8, borderaxespad=0.2)
 
 
 if __name__ == "__main__":

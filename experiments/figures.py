@@ -55,7 +55,7 @@ LOOKS = {
     "lnsr": Look("#CC79A7", "^", ":"),
     "noisytune": Look("#E69F00", "v", (0, (5, 1))),
     "pcgrad": Look("#56B4E9", "P", (0, (3, 1, 1, 1))),
-    "swa": Look("#000000", "X", (0, (1, 1))),
+    "swa": Look("#000000", "*", (0, (1, 1))),
     "gradient_stabilizer": Look("#882255", "h", (0, (3, 1, 1, 1, 1, 1))),
     "lora": Look("#117733", "p", (0, (4, 2))),
     "adalora": Look("#332288", "<", (0, (2, 1))),
@@ -65,7 +65,7 @@ LOOKS = {
 
 def look_of(preset: str) -> Look:
     """A method's look; grey for one that no figure of the paper shows."""
-    return LOOKS.get(preset, Look(GREY, "*"))
+    return LOOKS.get(preset, Look(GREY, "8"))
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,17 @@ def records_of(frame: pd.DataFrame) -> list[dict[str, Value]]:
     return [
         {str(key): None if pd.isna(value) else value for key, value in row.items()} for row in frame.to_dict("records")
     ]
+
+
+def legend_above(axes: Any, title: str, **options: Any) -> None:
+    """A panel's title and legend above it, where they hide nothing."""
+    style = {"title": title, "title_fontsize": 8, "borderaxespad": 0.2, **options}
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), **style)
+
+
+def whole_steps(axes: Any) -> None:
+    """No ticks between steps or epochs."""
+    axes.xaxis.get_major_locator().set_params(integer=True)
 
 
 def say(axes: Any, text: str) -> None:

@@ -31,7 +31,7 @@ def figure(frame: pd.DataFrame) -> Drawing:
     panels = list(panels_of(series))
     canvas, axes = figures.canvas(COLUMN, 0.4 + 2.3 * len(panels), len(panels), squeeze=False)
     for panel, (model, task, shown) in zip(axes[:, 0], panels, strict=True):
-        strip(panel, shown, [remedy(each) for each in shown])
+        strip(panel, shown, [remedy(each) for each in shown], rotation=30)
         panel.set(title=f"{model_title(model)}, {task_title(task)}", ylabel="accuracy (%)")
     status_legend(canvas, series)
     return Drawing(canvas, [record for each in series for record in each.records])
@@ -41,7 +41,7 @@ def remedy(series: Series) -> str:
     """What meets the spikes."""
     parts = series.runs[0]["facts"].parts
     if "transform=gradient_stabilizer" in parts:
-        return "Gradient-\nStabilizer"
+        return "GradientStabilizer"
     return "nothing" if settings_of(series.label).get("clip") == "0" else "clipping"
 
 

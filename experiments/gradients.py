@@ -57,8 +57,3 @@ def conflict(steps: pd.DataFrame) -> str:
         return "no step with both groups"
     below, far_below = 100 * (cosine < 0).mean(), 100 * (cosine < -0.5).mean()
     return f"{below:.0f} % below 0, {far_below:.0f} % below −0.5, least {cosine.min():.2f}".replace("-", "−")
-
-
-def whole_steps(axes: Any) -> None:
-    """No ticks between steps."""
-    axes.xaxis.get_major_locator().set_params(integer=True)

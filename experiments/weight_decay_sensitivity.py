@@ -14,7 +14,7 @@ import pandas as pd
 
 from experiments import figures
 from experiments.comparison import comparison
-from experiments.figures import COLUMN, Drawing, told
+from experiments.figures import COLUMN, Drawing, legend_above, told
 from experiments.names import method_title, model_title, task_title
 from experiments.series import Series, panels_of, series_of
 from experiments.tables import Table
@@ -31,14 +31,14 @@ def figure(frame: pd.DataFrame) -> Drawing:
     """Mean accuracy ± sample standard deviation by weight decay, a panel for each model and task."""
     series = series_of(frame)
     panels = list(panels_of(series))
-    canvas, axes = figures.canvas(COLUMN, 0.4 + 2.0 * len(panels), len(panels), squeeze=False)
+    canvas, axes = figures.canvas(COLUMN, 2.6 * len(panels), len(panels), squeeze=False)
     for panel, (model, task, shown) in zip(axes[:, 0], panels, strict=True):
         for number, preset in enumerate(dict.fromkeys(each.preset for each in shown)):
             _line(panel, [each for each in shown if each.preset == preset], number)
         decays = list(dict.fromkeys(map(weight_decay, shown)))
         panel.set_xticks(range(len(decays)), decays)
-        panel.set(title=f"{model_title(model)}, {task_title(task)}", xlabel="weight decay", ylabel="accuracy (%)")
-        panel.legend()
+        panel.set(xlabel="weight decay", ylabel="accuracy (%)")
+        legend_above(panel, f"{model_title(model)}, {task_title(task)}")
     return Drawing(
         canvas, [{**record, "weight_decay": weight_decay(each)} for each in series for record in each.records]
     )
@@ -57,7 +57,9 @@ def _line(axes: Any, series: Sequence[Series], number: int) -> None:
     spreads = [math.nan if each.cell.std is None else each.cell.std for each in series]
     label = method_title(series[0].preset) + (f" ({lacks})" if any(each.lacks for each in series) else "")
     style = {"color": look.colour, "marker": look.marker, "linestyle": look.line, "markersize": 4}
-    axes.errorbar([x + 0.08 * number for x in range(len(series))], means, spreads, capsize=2, label=label, **style)
+    axes.errorbar(
+        [x + 0.08 * number for x in range(len(series))], means, spreads, capsize=2, elinewidth=0.8, label=label, **style
+    )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -74,7 +75,7 @@ def words(figure):
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_can_be_read(name, frame):
-    """No letter below 7 points, no text that leaves the canvas."""
+    """No letter below 7 points, no text that leaves the canvas, no name of a tick over the next."""
     figure = drawing(FIGURES[name], small(name, frame), "how").figure
     width, height = figure.canvas.get_width_height()
     for text in texts(figure):
@@ -82,6 +83,12 @@ def test_every_figure_can_be_read(name, frame):
         box = text.get_window_extent()
         inside = box.x0 >= -2 and box.y0 >= -2 and box.x1 <= width + 2 and box.y1 <= height + 2
         assert inside, f"{text.get_text()!r} leaves the canvas"
+    for panel in panels(figure):
+        hidden = {id(label) for label in unseen(panel.xaxis)}
+        level = [label for label in panel.get_xticklabels() if not label.get_rotation() and id(label) not in hidden]
+        boxes = [label.get_window_extent() for label in level if label.get_visible() and label.get_text()]
+        for left, right in pairwise(sorted(boxes, key=lambda box: box.x0)):
+            assert left.x1 < right.x0, "names of ticks overlap"
 
 
 @pytest.mark.parametrize("name", FIGURES)
