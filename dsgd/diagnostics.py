@@ -373,7 +373,7 @@ def class_means(matrix: Matrix, labels: npt.NDArray[np.int64]) -> tuple[float, f
 
 
 def _bare(training: Training) -> Classifier:
-    model: Classifier = training.accelerator.unwrap_model(training.model)
+    model: Classifier = training.bare
     return model
 
 

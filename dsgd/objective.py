@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 import torch
 from accelerate import Accelerator
@@ -14,10 +15,13 @@ from dsgd.group_gradients import Group, GroupGradients
 from dsgd.group_rules import add
 from dsgd.methods.contracts import Adapter, Batch, Loss, LossOutput, Regularizer, Statistics, Step, Window
 
+if TYPE_CHECKING:
+    from dsgd.models import Classifier
 
-def unwrapped(model: nn.Module) -> nn.Module:
+
+def unwrapped(model: nn.Module) -> Classifier:
     """What DDP wraps, else the model itself; Accelerate's own answer looks through all modules each time."""
-    bare: nn.Module = model.module if isinstance(model, DistributedDataParallel) else model
+    bare: Classifier = model.module if isinstance(model, DistributedDataParallel) else model
     return bare
 
 

@@ -161,7 +161,7 @@ class Training:
         known = self._known_before(window.step)
         self.optimizer.zero_grad(set_to_none=True)
         others: Statistics = dict(gradient(self.model, window, self.objective))
-        leave_idle_heads(self.accelerator.unwrap_model(self.model), window.tasks)
+        leave_idle_heads(self.bare, window.tasks)
         others |= transform(self.parameters, self.optimizer, window.step)
         self.optimizer.step()
         self.lr_schedule.step()

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import losses
 
 from dsgd.config.validation import problems
 from dsgd.environment import keep_freed_memory, memory_share, set_tf32, synchronize
+from shared import losses
 
 #: A transformer of two small blocks on scikit-learn's digits.
 SMALL = ("model=vit_digits", "task=digits", "model.layers=null", "model.scratch.depth=2", "model.scratch.width=16")

@@ -112,7 +112,7 @@ def is_multirun(command: Command) -> bool:
     if command.multirun:
         return True
     with tree.loader():
-        return str(tree.compose(command.overrides).hydra.mode).endswith("MULTIRUN")
+        return _asks_to_sweep(parse(command.overrides)[0])
 
 
 def usual_launcher(command: Command) -> bool:
