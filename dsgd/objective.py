@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 def unwrapped(model: nn.Module) -> Classifier:
     """What DDP wraps, else the model itself; Accelerate's own answer looks through all modules each time."""
-    bare: Classifier = model.module if isinstance(model, DistributedDataParallel) else model
-    return bare
+    bare: Any = model.module if isinstance(model, DistributedDataParallel) else model
+    found: Classifier = bare
+    return found
 
 
 class ScaledObjective:

@@ -71,8 +71,8 @@ def test_auto_becomes_the_smallest_number_of_the_sweep_s_tasks(run_of, monkeypat
     assert [run.id for run in found] == [run.id for run in (*asking, given)]
 
 
-def test_nothing_is_tried_for_finished_runs(run_of, train):
-    train()
+def test_nothing_is_tried_for_finished_runs(run_of, monkeypatch):
+    monkeypatch.setattr(sharing, "is_done", lambda run: True)
 
     def never(run, count):
         raise AssertionError
@@ -91,12 +91,12 @@ def test_nothing_is_tried_for_finished_runs(run_of, train):
 )
 def test_a_sweep_gets_a_worker_for_each_slot_unless_a_launcher_is_named(run_of, words, runs, expected):
     """Two devices of four slots each, and ten runs."""
-    sweep = [shared(run_of(f"seed={seed}"), runs) for seed in range(10)]
+    sweep = [shared(run_of(), runs)] * 10
     assert sharing.launcher(read_command(words), sweep, devices=lambda: 2) == expected
 
 
 def test_there_are_no_more_workers_than_runs(run_of):
-    sweep = [shared(run_of(f"seed={seed}"), "4") for seed in range(3)]
+    sweep = [shared(run_of(), "4")] * 3
     assert sharing.launcher(read_command(["-m"]), sweep, devices=lambda: 2)[1] == "hydra.launcher.n_jobs=3"
 
 
