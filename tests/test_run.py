@@ -11,7 +11,7 @@ import pytest
 
 from dsgd import console
 from dsgd.config.tree import CONF
-from dsgd.execution import _fork_server, _how_it_ended, execute, worker_count
+from dsgd.execution import _how_it_ended, execute, fork_server, worker_count
 from dsgd.runs import RunFolder, folder_of, latest_attempt, scan
 from dsgd.summary import metrics_under
 from shared import ROOT
@@ -168,7 +168,7 @@ def test_a_python_error_is_kept_with_its_traceback(run_of):
     ("code", "words"), [(0, None), (3, "exited with code 3"), (-signal.SIGTERM, "killed by signal 15 (SIGTERM)")]
 )
 def test_how_a_child_ended_is_said_in_words(code, words):
-    child = _fork_server().Process(target=end_with, args=(code,))
+    child = fork_server().Process(target=end_with, args=(code,))
     child.start()
     child.join()
     ended = _how_it_ended(child, None)
