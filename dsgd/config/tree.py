@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -13,7 +14,9 @@ from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from dsgd.config import data, joined, schema
 from dsgd.config.parts import PARTS
@@ -38,6 +41,9 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 
 #: Groups whose options set nothing outside their own node.
 NODES = ("model", "task")
+
+#: ``trainer.lr=1e-5``, and neither a group, nor an addition, nor a key of Hydra's own.
+_VALUE = re.compile(r"(?!hydra\.)\w+(\.\w+)+=")
 
 
 @contextmanager
@@ -85,7 +91,7 @@ def _assembled(overrides: tuple[str, ...]) -> DictConfig:
     own = {node: [text for text in rest if _key(text).startswith(f"{node}.")] for node in NODES}
     frame = tuple(text for text in rest if text not in own["model"] + own["task"])
     if not all(chosen.values()) or any(_frame(frame)[node] != compose(())[node] for node in NODES):
-        return _without_hydra(compose(overrides))
+        return _frame(overrides)
     assembled = _frame(frame).copy()
     for node in NODES:
         assembled[node] = compose(chosen[node] + own[node])[node]
@@ -94,7 +100,15 @@ def _assembled(overrides: tuple[str, ...]) -> DictConfig:
 
 @cache
 def _frame(overrides: tuple[str, ...]) -> DictConfig:
-    return _without_hydra(compose(overrides))
+    """The groups composed by Hydra, and single values set afterwards as it does: a sweep over values composes once."""
+    values = [text for text in overrides if _VALUE.match(text)]
+    frame = _without_hydra(compose(text for text in overrides if text not in values))
+    try:
+        for override in OverridesParser.create().parse_overrides(values):
+            OmegaConf.update(frame, override.key_or_group, override.value())
+    except OmegaConfBaseException:
+        return _without_hydra(compose(overrides))  # raises in Hydra's words
+    return frame
 
 
 def _without_hydra(composed: DictConfig) -> DictConfig:

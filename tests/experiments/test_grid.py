@@ -72,5 +72,8 @@ def test_nodes_of_models_and_tasks_are_assembled_as_they_compose():
             ("model=minilm", "task=bbc_news", "method=lora"),
             ("method=dsgd", "task=bbc_news", "model=minilm", "model.layers=2", "task.max_length=16", "seed=1"),
             ("experiment=laptop/gradient_spikes", "task=bbc_news", "model=minilm", "debug=tiny"),
+            ("method=dsgd", "schedule=static", "schedule.gamma=0.3", "seeds.dropout=3", "task=copa", "model=minilm"),
+            ("task=digits", "task.imbalance.kind=step", "task.imbalance.factor=0.1"),
+            ("task=multitask", "task.tasks=[mrpc,rte]", "trainer.lr=1e-5"),
         ):
             assert tree.typed(tree.assemble(overrides)) == tree.typed(tree.compose(overrides))
