@@ -5,6 +5,7 @@ Torch-free.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import hashlib
 import json
@@ -119,20 +120,26 @@ def column_names(path: Path) -> list[str]:
 def not_utf_8(error: UnicodeDecodeError) -> str:
     """What is wrong with the text, and what helps."""
     where = f"byte 0x{error.object[error.start]:02x}, number {error.start + 1}"
+    if error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return f"is not UTF-8 ({where}) but UTF-16; `iconv -f utf-16 -t utf-8` converts it"
     return f"is not UTF-8 ({where}); `iconv -f latin1 -t utf-8` converts a file in Western European encoding"
 
 
 def _separated(separator: str) -> Callable[[Path], list[str]]:
     def read(path: Path) -> list[str]:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            return next(csv.reader(stream, delimiter=separator), [])
+            names = next(csv.reader(stream, delimiter=separator), [])
+        if len(names) < 2:  # a text and a label at least
+            reason = f"its first line, {''.join(names)!r}, does not name columns with {separator!r} between them"
+            raise ValueError(reason)
+        return names
 
     return read
 
 
 def _json_lines(path: Path) -> list[str]:
     with path.open(encoding="utf-8-sig") as stream:
-        first = json.loads(stream.readline())
+        first = json.loads(next((line for line in stream if line.strip()), ""))
     if not isinstance(first, dict):
         raise ValueError("its first line is no object {…}")
     return list(first)

@@ -393,7 +393,9 @@ def _a_table_has_the_columns(config: Config) -> list[str]:
     if task.name != "csv":
         return []
     found = [] if task.label else [describe("task.label", "null", "give the column of labels")]
-    if not 1 <= len(task.text) <= 2:
+    if task.label in task.text:
+        found.append(describe("task.text", task.text, f"task.label = {task.label} would be read along with the texts"))
+    if not 1 <= len(set(task.text)) == len(task.text) <= 2:
         found.append(describe("task.text", task.text, "give one column of texts, or two: task.text=[a,b]"))
     if task.path is None:
         return [*found, describe("task.path", "null", f"give a file that ends in {', '.join(FORMATS)}")]

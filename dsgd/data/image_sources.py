@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dsgd.config.data import digest
 from dsgd.data.decoding import Encoded, decoded
 from dsgd.data.images import Pixels
 from dsgd.data.splits import stratified_halves, stratified_shares
@@ -123,17 +124,18 @@ def _encoded(split: Any, column: str) -> list[Encoded]:
 def folder(task: Task, root: Path, size: int) -> ImageCorpus:
     """``train/<class>/<image>`` below ``root``, and ``val``, ``validation`` or ``test`` of the same classes.
 
-    Without an evaluation folder a share of each class is set aside, by ``task.split_seed``.
+    Without an evaluation folder a share of each class is set aside, by ``task.split_seed``. A class's folder may hold
+    folders of its own.
 
     Raises:
-        SourceError: not these folders, fewer than two classes, a class without images, or a class of the evaluation
-            folder that training never sees.
+        SourceError: not these folders, fewer than two classes, a class without images or, to be set aside, without a
+            second one, or a class of the evaluation folder that training never sees.
     """
     train = _by_class(root / "train")
     if len(train) < 2:
         raise SourceError(f"{root / 'train'} has {len(train)} class folder; a classifier needs two")
     classes = list(train)
-    held_out = next((root / name for name in EVALUATION_FOLDERS if (root / name).is_dir()), None)
+    held_out = _evaluation_folder(root)
     evaluation = {} if held_out is None else _by_class(held_out)
     unseen = sorted(set(evaluation) - set(classes))
     if unseen:
@@ -144,17 +146,46 @@ def folder(task: Task, root: Path, size: int) -> ImageCorpus:
     pixels = decoded(files, size)
     parts = (np.arange(count), np.arange(count, len(labels)))
     if held_out is None:
-        parts = stratified_shares(labels, task.evaluation_share, task.split_seed)
+        parts = _set_aside(task, root, labels, files)
     return ImageCorpus(pixels, labels, *parts, classes)
+
+
+def _evaluation_folder(root: Path) -> Path | None:
+    """None where ``train`` stands alone; with another folder beside it, to set images aside is not what was meant."""
+    for name in EVALUATION_FOLDERS:
+        if (root / name).is_dir():
+            return root / name
+    others = [path.name for path in _folders(root) if path.name != "train"]
+    if others:
+        names = ", ".join(EVALUATION_FOLDERS)
+        raise SourceError(f"{root} has {', '.join(others)} beside train; the folder to evaluate on is one of {names}")
+    return None
+
+
+def _set_aside(task: Task, root: Path, labels: np.ndarray, files: list[Path]) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        return stratified_shares(labels, [digest(str(file)) for file in files], task.evaluation_share, task.split_seed)
+    except SourceError as error:
+        raise SourceError(f"{root / 'train'}: {error}; give a folder to evaluate on, {root / 'val'}") from error
 
 
 def _by_class(root: Path) -> dict[str, list[Path]]:
     """Class → its files, both in the order of their names; hidden files are no images."""
     if not root.is_dir():
         raise SourceError(f"no folder {root}; task.path names a folder with train/<class>/<image> in it")
-    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-    found = {of.name: sorted(path for path in of.iterdir() if path.is_file() and path.name[0] != ".") for of in folders}
+    found = {
+        of.name: sorted(path for path in of.rglob("*") if path.is_file() and _shows(path, of)) for of in _folders(root)
+    }
     empty = [name for name, files in found.items() if not files]
     if empty:
         raise SourceError(f"{root}: no images of {', '.join(empty)}")
     return found
+
+
+def _folders(root: Path) -> list[Path]:
+    return sorted(path for path in root.iterdir() if path.is_dir() and _shows(path, root))
+
+
+def _shows(path: Path, root: Path) -> bool:
+    """Whether neither it nor a folder on the way from ``root`` is hidden."""
+    return not any(part.startswith(".") for part in path.relative_to(root).parts)

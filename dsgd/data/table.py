@@ -6,7 +6,9 @@ import csv
 import json
 import math
 from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +42,7 @@ def table_corpus(task: Task, _data: Data) -> Corpus:
     tables = [_checked(path, task.text, task.label) for path in paths]
     classes = _classes(tables[0][task.label], paths[0])
     numbers = [_numbers(table[task.label], classes, path) for table, path in zip(tables, paths, strict=True)]
-    train, evaluation = _split(task, numbers, paths[0])
+    train, evaluation = _split(task, tables[0], numbers, paths[0])
     names = {f"text{place}": column for place, column in enumerate(task.text)}
     return Corpus(
         fields={name: [text for table in tables for text in table[column]] for name, column in names.items()},
@@ -53,12 +55,13 @@ def table_corpus(task: Task, _data: Data) -> Corpus:
     )
 
 
-def _split(task: Task, numbers: list[np.ndarray], path: Path) -> tuple[np.ndarray, np.ndarray]:
+def _split(task: Task, table: Columns, numbers: list[np.ndarray], path: Path) -> tuple[np.ndarray, np.ndarray]:
     if len(numbers) == 2:
         count = len(numbers[0])
         return np.arange(count), np.arange(count, count + len(numbers[1]))
     try:
-        return stratified_shares(numbers[0], task.evaluation_share, task.split_seed)
+        inputs = list(zip(*(table[name] for name in task.text), strict=True))
+        return stratified_shares(numbers[0], inputs, task.evaluation_share, task.split_seed)
     except SourceError as error:
         raise SourceError(f"{path}: {error}; give a file to evaluate on, task.evaluation_path=…") from error
 
@@ -80,8 +83,9 @@ def _checked(path: Path, text: list[str], label: str) -> Columns:
         raise SourceError(f"{path}: no rows")
     for name in text:
         _refuse(path, name, "is empty", [_is_missing(value) for value in columns[name]])
-        _refuse(path, name, "is no text", [not isinstance(value, str) for value in columns[name]])
+        _refuse(path, name, "is no text", [not _is_text(value) for value in columns[name]])
     _refuse(path, label, "is empty", [_is_missing(value) for value in columns[label]])
+    _refuse(path, label, "is no label", [isinstance(value, list | dict | bytes) for value in columns[label]])
     return {**columns, label: [str(value) for value in columns[label]]}
 
 
@@ -96,13 +100,23 @@ def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip()
 
 
+def _is_text(value: Any) -> bool:
+    """JSON can spell half a surrogate pair, which is no character."""
+    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
+
+
 def _classes(labels: list[str], path: Path) -> list[str]:
     """The distinct labels in their order.
 
     Raises:
-        SourceError: one class only, or so many that they can only be numbers to predict or texts.
+        SourceError: one class only, or one in two spellings, or so many that they can only be numbers to predict or
+            texts.
     """
-    classes = sorted(set(labels), key=_order(set(labels)))
+    order = _order(set(labels))
+    classes = sorted(set(labels), key=order)
+    for one, other in pairwise(classes):
+        if order(one) == order(other):
+            raise SourceError(f"{path}: {one!r} and {other!r} are one label in two spellings; write both alike")
     if len(classes) == 1:
         raise SourceError(f"{path}: every label is {classes[0]}; a classifier needs two classes")
     if len(classes) > max(2, len(labels) // 2):
@@ -114,12 +128,12 @@ def _classes(labels: list[str], path: Path) -> list[str]:
 
 
 def _order(labels: set[str]) -> Callable[[str], Any]:
-    """2 before 10 where all labels are numbers; equal numbers, 1 and 1.0, by their spelling."""
+    """2 before 10 where all labels are numbers, exactly; else by spelling, blanks around it aside."""
     try:
-        finite = all(math.isfinite(float(label)) for label in labels)
-    except ValueError:
+        finite = all(Decimal(label).is_finite() for label in labels)
+    except InvalidOperation:
         finite = False
-    return (lambda label: (float(label), label)) if finite else (lambda label: label)
+    return Decimal if finite else str.strip
 
 
 def _numbers(labels: list[str], classes: list[str], path: Path) -> np.ndarray:
@@ -127,7 +141,8 @@ def _numbers(labels: list[str], classes: list[str], path: Path) -> np.ndarray:
     positions = {name: number for number, name in enumerate(classes)}
     unseen = sorted(set(labels) - set(classes))
     if unseen:
-        raise SourceError(f"{path} has labels that training never sees: {', '.join(unseen)}")
+        never, seen = ", ".join(unseen[:5]), ", ".join(classes[:5])
+        raise SourceError(f"{path} has labels that training never sees: {never}; it sees {seen}")
     return np.array([positions[label] for label in labels], dtype=np.int64)
 
 

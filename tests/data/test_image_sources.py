@@ -162,6 +162,33 @@ def test_images_of_many_sizes_and_modes_are_cut_to_their_middle_square(tmp_path)
     assert found.pixels[3, 3, 3].tolist() == [99] * 3
 
 
+def test_grey_levels_of_16_bits_are_brought_to_8(tmp_path):
+    """257 · 9 of 65535 is 9 of 255; beside 8-bit grey images they stay grey."""
+    fill(tmp_path / "train", cat=[], dog=[])
+    plain(257 * 9, mode="I;16").save(tmp_path / "train" / "cat" / "deep.png")
+    for name, value in (("cat", 7), ("dog", 8), ("dog", 9)):
+        plain(value, mode="L").save(tmp_path / "train" / name / f"{value}.png")
+    pixels = read_images(folder_task(tmp_path), Data(), size=16).pixels
+    assert pixels.shape == (4, 32, 32, 1)
+    assert pixels[:, 0, 0, 0].tolist() == [7, 9, 8, 9]
+
+
+def test_images_in_folders_of_a_class_count_and_hidden_ones_do_not(tmp_path):
+    fill(tmp_path / "train", cat=[1, 2], dog=[3, 4])
+    fill(tmp_path / "train" / "dog", more=[5], **{".hidden": [6]})
+    fill(tmp_path, **{".cache": [7]})
+    assert read_images(folder_task(tmp_path), Data(), size=16).pixels[:, 0, 0, 0].tolist() == [1, 2, 3, 4, 5]
+
+
+def test_copies_of_an_image_stay_on_one_side(tmp_path):
+    """Each of 6 images in two classes twice: one of three, twice, evaluates."""
+    fill(tmp_path / "train", cat=[1, 2, 3] * 2, dog=[4, 5, 6] * 2)
+    found = read_images(folder_task(tmp_path, evaluation_share=0.3), Data(), size=16)
+    train, evaluation = (set(found.pixels[rows, 0, 0, 0]) for rows in (found.train, found.evaluation))
+    assert not train & evaluation
+    assert np.bincount(found.labels[found.evaluation]).tolist() == [2, 2]
+
+
 def test_grey_images_stay_grey(tmp_path):
     for name in ("cat", "dog"):
         (tmp_path / "train" / name).mkdir(parents=True)
@@ -177,6 +204,12 @@ def test_grey_images_stay_grey(tmp_path):
         (lambda root: [f.unlink() for f in (root / "train" / "dog").iterdir()], "no images of dog"),
         (lambda root: (root / "train" / "dog").rename(root / "dog"), "1 class folder"),
         (lambda root: fill(root / "test", bird=[1]), "training never sees: bird"),
+        (
+            lambda root: fill(root / "valid", cat=[5], dog=[6]),
+            "has valid beside train; .* one of val, validation, test",
+        ),
+        (lambda root: [f.unlink() for f in root.rglob("1.png")], "each class has one example.*/val"),
+        (lambda root: plain(1, mode="F").save(root / "train" / "dog" / "f.tiff"), "f.tiff has grey levels of no known"),
         (lambda root: (root / "train" / "dog" / "1.png").write_text("no image"), "dog/1.png cannot be read"),
         (lambda root: (root / "train" / "dog" / "1.png").write_bytes(png(plain(3))[:60]), "dog/1.png cannot be read"),
     ],
@@ -205,10 +238,10 @@ def test_shares_leave_one_example_on_each_side():
     """0.01 of 3 rounds to none, and 0.99 to all."""
     labels = np.array([0, 0, 0, 1, 1])
     for share, expected in ((0.01, [1, 1]), (0.99, [2, 1])):
-        train, evaluation = stratified_shares(labels, share, seed=0)
+        train, evaluation = stratified_shares(labels, range(5), share, seed=0)
         assert np.bincount(labels[evaluation]).tolist() == expected
         assert sorted([*train, *evaluation]) == [0, 1, 2, 3, 4]
-    train, _ = stratified_shares(np.array([0, 0, 1]), 0.5, seed=0)
+    train, _ = stratified_shares(np.array([0, 0, 1]), range(3), 0.5, seed=0)
     assert 2 in train, "a class of one example trains"
     with pytest.raises(SourceError, match="each class has one example"):
-        stratified_shares(np.array([0, 1]), 0.5, seed=0)
+        stratified_shares(np.array([0, 1]), range(2), 0.5, seed=0)

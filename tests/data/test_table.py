@@ -11,6 +11,7 @@ import pytest
 
 from dsgd.config.compose import expand, read_command
 from dsgd.config.schema import Data, Model
+from dsgd.config.validation import ConfigErrors
 from dsgd.data import load_task
 from dsgd.data.table import table_corpus
 from dsgd.models import load_tokenizer
@@ -61,7 +62,7 @@ def test_two_columns_are_a_pair(corpus):
 
 
 def test_numbers_are_sorted_as_numbers(corpus):
-    rows = "".join(f"text {number},{number}\n" * 2 for number in (10, 9, -1))
+    rows = "".join(f"{name} {number},{number}\n" for number in (10, 9, -1) for name in ("a", "b"))
     assert corpus(f"text,label\n{rows}").classes == ["-1", "9", "10"]
     assert corpus("text,label\na,10\nb,9\nc,x\nd,x\ne,9\nf,10\n").classes == ["10", "9", "x"]
 
@@ -125,6 +126,42 @@ def test_the_share_is_of_each_class_and_by_the_seed(corpus):
     assert len(corpus(content, "task.evaluation_share=0.5").evaluation) == 50
 
 
+def test_copies_of_a_text_stay_on_one_side(corpus):
+    """Ten texts of each class, in three copies each, a word of a pair alike in all: 2 of 10, thrice, evaluate."""
+    rows = [f"same,t{row},{row % 2}\n" for row in range(20)] * 3
+    found = corpus("a,b,label\n" + "".join(rows), "task.text=[a,b]")
+    train, evaluation = ({found.fields["text1"][row] for row in rows} for rows in (found.train, found.evaluation))
+    assert not train & evaluation
+    assert np.bincount(found.labels[found.evaluation]).tolist() == [6, 6]
+    assert len(found.train) == 48
+
+
+def test_numbers_too_long_for_a_float_are_different_labels(corpus):
+    assert len(corpus("text,label\na,10000000000000000\nb,10000000000000001\nc,10000000000000001\n").classes) == 2
+
+
+def test_blank_lines_before_the_first_object_are_skipped(corpus):
+    rows = "".join(json.dumps(row) + "\n" for row in ROWS)
+    assert corpus("\n \n" + rows, name="my data.jsonl").classes == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("content", "overrides", "words"),
+    [
+        ("text;label\na, b;x\n", (), "its first line, 'text;label', does not name columns with ',' between them"),
+        ("\ntext,label\na,x\n", (), "its first line, '', does not name columns"),
+        ("text,label\na,x\n".encode("utf-16"), (), "`iconv -f utf-16 -t utf-8`"),
+        ("text,label\na,x\n", ("task.text=[text,label]",), "task.label = label would be read along with the texts"),
+        ("text,label\na,x\n", ("task.text=[text,text]",), "give one column of texts, or two"),
+    ],
+)
+def test_what_the_beginning_of_a_file_tells_is_refused_before_training(corpus, content, overrides, words):
+    with pytest.raises(ConfigErrors) as caught:
+        corpus(content, *overrides)
+    (problem,) = caught.value.problems
+    assert words in problem
+
+
 def test_imbalance_applies(corpus):
     """40 rows a class to train on; step 0.1 leaves 40 and 4."""
     corpus("text,label\n" + "".join(f"t{row},{row % 2}\n" for row in range(100)))
@@ -143,6 +180,9 @@ def test_imbalance_applies(corpus):
         ("text,label\n", "no rows"),
         ("text,label\na,1.5\nb,2.5\nc,0.1\nd,1.25\n", "4 different labels in 4 rows, 0.1 to 2.5; a number to predict"),
         ("text,label\na,x\nb,y\n", "each class has one example"),
+        ("text,label\na,x\na,x\nb,y\nb,y\n", "each class has one example, copies aside"),
+        ("text,label\na,1\nb,1.0\nc,2\n", "'1' and '1.0' are one label in two spellings"),
+        ("text,label\na,x\nb, x\nc,y\n", "'x' and ' x' are one label in two spellings"),
         ("text,label\na,x,z\nb,y\n", "line 2 has 3 fields, the header 2"),
         ('text,label\na,x\n"b,y\n', "line 3: unexpected end of data"),
         (b"text,label\n" + b"a,x\n" * 9999 + b"caf\xe9,y\n", "is not UTF-8 (byte 0xe9, number 40011)"),
@@ -157,7 +197,7 @@ def test_what_no_classifier_can_train_on_is_refused(corpus, content, words):
 def test_labels_that_training_never_sees_are_refused(corpus, tmp_path):
     (tmp_path / "test.csv").write_text("text,label\nx,c\ny,a\nz,d\n")
     message = refused(corpus, "text,label\nm,a\nn,b\n", f"task.evaluation_path={tmp_path}/test.csv")
-    assert message == f"{tmp_path}/test.csv has labels that training never sees: c, d"
+    assert message == f"{tmp_path}/test.csv has labels that training never sees: c, d; it sees a, b"
 
 
 @pytest.mark.parametrize(
@@ -167,6 +207,8 @@ def test_labels_that_training_never_sees_are_refused(corpus, tmp_path):
         ('{"text": "a", "label": 1}\n["b", 2]\n', "line 2 is no object"),
         ('{"text": "a", "label": 1}\n{"text": "b"}\n', "column label is empty in row 2 of 2"),
         ('{"text": "a", "label": 1}\n{"text": 5, "label": 0}\n', "column text is no text in row 2 of 2"),
+        ('{"text": "a", "label": 1}\n{"text": "\\ud800", "label": 0}\n', "column text is no text in row 2 of 2"),
+        ('{"text": "a", "label": 1}\n{"text": "b", "label": [0]}\n', "column label is no label in row 2 of 2"),
     ],
 )
 def test_json_lines_are_checked_line_by_line(corpus, content, words):
