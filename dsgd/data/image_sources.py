@@ -135,7 +135,7 @@ def folder(task: Task, root: Path, size: int) -> ImageCorpus:
     if len(train) < 2:
         raise SourceError(f"{root / 'train'} has {len(train)} class folder; a classifier needs two")
     classes = list(train)
-    held_out = _evaluation_folder(root)
+    held_out = _evaluation_folder(root, classes)
     evaluation = {} if held_out is None else _by_class(held_out)
     unseen = sorted(set(evaluation) - set(classes))
     if unseen:
@@ -150,15 +150,15 @@ def folder(task: Task, root: Path, size: int) -> ImageCorpus:
     return ImageCorpus(pixels, labels, *parts, classes)
 
 
-def _evaluation_folder(root: Path) -> Path | None:
-    """None where ``train`` stands alone; with another folder beside it, to set images aside is not what was meant."""
+def _evaluation_folder(root: Path, classes: list[str]) -> Path | None:
+    """None where there is none; but where another folder has these classes, to set images aside is not meant."""
     for name in EVALUATION_FOLDERS:
         if (root / name).is_dir():
             return root / name
-    others = [path.name for path in _folders(root) if path.name != "train"]
-    if others:
+    splits = [of.name for of in _folders(root) if of.name != "train" and any((of / name).is_dir() for name in classes)]
+    if splits:
         names = ", ".join(EVALUATION_FOLDERS)
-        raise SourceError(f"{root} has {', '.join(others)} beside train; the folder to evaluate on is one of {names}")
+        raise SourceError(f"{root} has {', '.join(splits)} beside train; the folder to evaluate on is one of {names}")
     return None
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging
@@ -31,14 +32,15 @@ def load_tokenizer(model: Model) -> PreTrainedTokenizerBase:
     """The tokenizer that belongs to ``model``, with a pad token, and of the inputs only those that ``model`` reads.
 
     Raises:
-        SourceError: it is not there, or has no token to pad with.
+        SourceError: it is not there, is not the model's, or has no token to pad with.
     """
     source = locate(model)
     with _loading(source):
-        config = AutoConfig.from_pretrained(source.location, revision=source.revision, trust_remote_code=False)
+        config = _saved_config(source)
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             source.location, revision=source.revision, trust_remote_code=False
         )
+    _refuse_foreign(tokenizer, config, source)
     if getattr(config, "type_vocab_size", 0) < 2:
         tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
     tokenizer.pad_token = _pad_token(tokenizer, source)
@@ -101,9 +103,7 @@ def _kind(architecture: Architecture, choices: int) -> Any:
 
 def _config(model: Model, source: ModelSource, labels: int) -> PretrainedConfig:
     """The checkpoint's configuration with what ``model`` changes of it."""
-    config = AutoConfig.from_pretrained(
-        source.location, revision=source.revision, num_labels=labels, trust_remote_code=False
-    )
+    config = _saved_config(source, num_labels=labels)
     if config.model_type not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         raise ValueError(f"model {model.name} is a {config.model_type}: the known architectures are {known}")
@@ -113,6 +113,28 @@ def _config(model: Model, source: ModelSource, labels: int) -> PretrainedConfig:
         config.update(dict.fromkeys(ARCHITECTURES[config.model_type].dropouts, model.dropout))
     config.use_cache = False  # of a decoder: nothing is generated, and a block that runs again would append to it
     return config
+
+
+def _saved_config(source: ModelSource, **changes: Any) -> PretrainedConfig:
+    try:
+        config: PretrainedConfig = AutoConfig.from_pretrained(
+            source.location, revision=source.revision, trust_remote_code=False, **changes
+        )
+    except ValueError as error:  # no model of text that transformers knows
+        raise SourceError(f"cannot load {source.location}: {str(error).partition(chr(10))[0]}") from error
+    return config
+
+
+def _refuse_foreign(tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, source: ModelSource) -> None:
+    """A folder without tokenizer files gives one that knows no word; one of another model, ids that have no row."""
+    vocabulary = tokenizer.get_vocab()
+    if set(vocabulary) <= set(tokenizer.all_special_tokens):
+        raise SourceError(f"{source.location} holds no tokenizer; tokenizer.save_pretrained() writes it")
+    ids, rows = max(vocabulary.values()) + 1, config.vocab_size
+    if ids > rows:
+        raise SourceError(
+            f"{source.location}: the tokenizer has {ids} tokens, and the model knows {rows}; it is another's"
+        )
 
 
 def _keep_layers(config: PretrainedConfig, layers: int) -> None:
@@ -178,6 +200,8 @@ def _loading(source: ModelSource) -> Iterator[None]:
     try:
         with torch.random.fork_rng(devices=[]):  # everything is built on the CPU
             yield
+    except SafetensorError as error:
+        raise SourceError(f"cannot load {source.location}: its safetensors are cut off or altered ({error})") from error
     except OSError as error:
         raise SourceError(f"cannot load {source.location} ({_advice(error, source)}): {error}") from error
     finally:

@@ -52,7 +52,7 @@ def test_digits_are_two_stratified_halves_of_real_images():
 
 def test_digits_can_be_thinned_out():
     """901 // 10 = 90 at most, and 90 · 0.1^(c/9) cut off; there are 89 zeros."""
-    task = Task("digits", modality=Modality.image, imbalance=Imbalance(ImbalanceKind.longtail, 0.1))
+    task = Task("digits", modality=Modality.image, package="sklearn", imbalance=Imbalance(ImbalanceKind.longtail, 0.1))
     loaded = load_task(task, Data(), PREPROCESSOR, subset_seed=0)
     assert loaded.class_counts == [89, 69, 53, 41, 32, 25, 19, 15, 11, 9]
     assert (loaded.pool_size, len(loaded.evaluation)) == (901, 896)
@@ -165,7 +165,8 @@ def test_images_of_many_sizes_and_modes_are_cut_to_their_middle_square(tmp_path)
 def test_grey_levels_of_16_bits_are_brought_to_8(tmp_path):
     """257 · 9 of 65535 is 9 of 255; beside 8-bit grey images they stay grey."""
     fill(tmp_path / "train", cat=[], dog=[])
-    plain(257 * 9, mode="I;16").save(tmp_path / "train" / "cat" / "deep.png")
+    deep = Image.fromarray(np.full((32, 32), 257 * 9, dtype=np.uint16))
+    deep.save(tmp_path / "train" / "cat" / "deep.png")
     for name, value in (("cat", 7), ("dog", 8), ("dog", 9)):
         plain(value, mode="L").save(tmp_path / "train" / name / f"{value}.png")
     pixels = read_images(folder_task(tmp_path), Data(), size=16).pixels

@@ -1,15 +1,20 @@
 """What stands in the way of a model is said in one error, and what comes over the network is shown on a terminal."""
 
+import json
+import shutil
 import sys
+from pathlib import Path
 
 import httpx
 import pytest
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled
+from tiny_models import WORDS, checkpoint, classifier
 from transformers.utils import logging
 
+from dsgd.config.schema import Model
 from dsgd.models.sources import ModelSource, SourceError
-from dsgd.models.text import _loading
+from dsgd.models.text import _loading, load_tokenizer
 
 HUB = ModelSource("someone/model", "abc")
 
@@ -42,3 +47,43 @@ def test_only_downloads_show_themselves_and_only_on_a_terminal(is_terminal, monk
         assert are_progress_bars_disabled() != is_terminal
         assert not logging.is_progress_bar_enabled()
     assert (logging.is_progress_bar_enabled(), are_progress_bars_disabled()) == before
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of a saved model, to be spoiled."""
+    shutil.copytree(checkpoint("bert"), tmp_path / "bert")
+    return tmp_path / "bert"
+
+
+def without_tokenizer(folder: Path):
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+
+
+def with_config(folder: Path, **changes):
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (without_tokenizer, "holds no tokenizer"),
+        (lambda folder: with_config(folder, vocab_size=len(WORDS) - 1), "has 40 tokens, and the model knows 39"),
+        (lambda folder: with_config(folder, model_type="no_such"), "has model type `no_such`"),
+    ],
+)
+def test_a_folder_whose_tokenizer_is_not_the_model_s_is_refused_in_one_line(folder, spoil, words):
+    """Transformers makes a tokenizer of nothing, to which every word is unknown, and trains on that."""
+    load_tokenizer(Model(name="local", path=str(folder)))
+    spoil(folder)
+    with pytest.raises(SourceError, match=words) as caught:
+        load_tokenizer(Model(name="local", path=str(folder)))
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_that_are_cut_off_are_told(folder):
+    (folder / "model.safetensors").write_bytes(b"cut")
+    with pytest.raises(SourceError, match="its safetensors are cut off or altered"):
+        classifier(str(folder))
