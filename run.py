@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 from dsgd import console, sharing
 from dsgd.config import catalogue
 from dsgd.config.compose import Run, distinct, is_multirun, jobs, read_command
-from dsgd.config.validation import ConfigErrors
+from dsgd.config.messages import ConfigErrors
 from dsgd.execution import execute, worker_count
 
 #: The runs of the command line, in the order of Hydra's jobs; travels to the launcher's workers with ``launch``.

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from dsgd.config import tree
 from dsgd.config.compose import Command, Run, usual_launcher
+from dsgd.config.cuda import cuda_device_count
 from dsgd.config.schema import Config
-from dsgd.config.validation import cuda_device_count
 from dsgd.devices import Load, best_sharing
 from dsgd.execution import fork_server, identity_of, is_done, usable_cores
 from dsgd.runs import RunFolder

@@ -24,7 +24,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
 from omegaconf import MISSING, OmegaConf
 
-from dsgd.config.validation import ConfigErrors
+from dsgd.config.messages import ConfigErrors
 from experiments.claim_tests import OF_ONE, PRINTED_EFFECTS, TESTS, Outcome
 from experiments.collect import collect
 from experiments.comparison import column_title

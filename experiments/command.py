@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from dsgd.config.validation import ConfigErrors
+from dsgd.config.messages import ConfigErrors
 from dsgd.runs import safe_name
 from experiments.collect import collect
 from experiments.tables import Table, to_markdown, write

@@ -112,7 +112,7 @@ def _mirror(overrides: Sequence[str]) -> list[tuple[str, int]]:
 def _key(name: str, overrides: Sequence[str]) -> str:
     """Everything that the result depends on, as 32 hexadecimal digits."""
     digest = hashlib.sha256()
-    code = [*tree.CONF.rglob("*.yaml"), *Path(tree.__file__).parent.glob("*.py"), Path(runs.__file__), Path(__file__)]
+    code = [*tree.CONF.rglob("*.yaml"), *Path(tree.__file__).parent.rglob("*.py"), Path(runs.__file__), Path(__file__)]
     for path in sorted(code):
         digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
     versions = [version(package) for package in COMPOSERS]

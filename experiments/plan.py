@@ -17,7 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsgd.config.validation import ConfigErrors, cuda_device_count
+from dsgd.config.cuda import cuda_device_count
+from dsgd.config.messages import ConfigErrors
 from dsgd.runs import State
 from experiments import cost
 from experiments.cost import Device

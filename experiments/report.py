@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from dsgd.config import tree
-from dsgd.config.validation import ConfigErrors
+from dsgd.config.messages import ConfigErrors
 from dsgd.runs import RunFolder, write_atomically
 from experiments import command, page
 from experiments.audit import audit

@@ -9,7 +9,7 @@ import pytest
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: see dsgd.execution
 
 from dsgd.config.compose import expand, read_command
-from dsgd.config.validation import cuda_device_count
+from dsgd.config.cuda import cuda_device_count
 from dsgd.execution import execute
 from dsgd.runs import folder_of
 from shared import ROOT, TINY

@@ -9,8 +9,8 @@ from image_models import saved_resnet, saved_vit
 from objectives import gradients_by, objective_of
 
 from dsgd.config.compose import expand, read_command
+from dsgd.config.messages import ConfigErrors
 from dsgd.config.schema import Modality, Model
-from dsgd.config.validation import ConfigErrors
 from dsgd.evaluation import Predictions
 from dsgd.execution import execute
 from dsgd.methods.contracts import Batch, Step, Window

@@ -24,10 +24,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dsgd.config import identity, tree
 from dsgd.config.data import sample_of
+from dsgd.config.messages import ConfigErrors, describe
 from dsgd.config.overrides import check_each, first_choices, given_twice, parse, sweeps
 from dsgd.config.parts import PARTS
 from dsgd.config.schema import Config, MultiTask
-from dsgd.config.validation import ConfigErrors, describe, problems
+from dsgd.config.validation import problems
 
 #: Seeds change nothing that validation looks at, so combinations that differ only here are composed once.
 SEED_KEYS = ("seed", "seeds.initialization", "seeds.data_order", "seeds.dropout", "seeds.subset")

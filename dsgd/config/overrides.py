@@ -14,8 +14,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dsgd.config import tree
+from dsgd.config.messages import describe, nearest
 from dsgd.config.parts import SLOTS
-from dsgd.config.validation import allowed_text, describe, nearest
+from dsgd.config.validation import allowed_text
 
 #: Groups whose ``name`` says which option was chosen, so that it must not be changed alone.
 NAMED = ("model", "task", "method", "debug", *SLOTS)

@@ -96,7 +96,7 @@ class _Collator:
 
 def _on_mrpc(folder: Path) -> tuple[Training, str]:
     """A training on MRPC; on texts of such lengths where it is not there."""
-    from dsgd.config.validation import ConfigErrors
+    from dsgd.config.messages import ConfigErrors
     from dsgd.models.sources import SourceError
 
     try:

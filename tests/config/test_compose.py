@@ -8,7 +8,7 @@ from hydra.core.config_store import ConfigStore
 
 from dsgd.config import parts, schema, tree
 from dsgd.config.compose import expand, identify, is_multirun, read_command
-from dsgd.config.validation import ConfigErrors
+from dsgd.config.messages import ConfigErrors
 
 
 def runs(*arguments):

@@ -7,8 +7,8 @@ import pytest
 from dsgd.config import joined, tree
 from dsgd.config.compose import expand, read_command
 from dsgd.config.identity import cell_id
+from dsgd.config.messages import ConfigErrors
 from dsgd.config.schema import MultiTask
-from dsgd.config.validation import ConfigErrors
 from dsgd.execution import identity_of
 from dsgd.runs import folder_of
 

@@ -5,7 +5,7 @@ import pytest
 from dsgd.config.compose import expand, read_command
 from dsgd.config.data import column_names, digest, stem
 from dsgd.config.identity import changed_keys
-from dsgd.config.validation import ConfigErrors
+from dsgd.config.messages import ConfigErrors
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import pytest
 
 from dsgd.config import parts
 from dsgd.config.compose import expand, read_command
-from dsgd.config.validation import ConfigErrors, problems
+from dsgd.config.messages import ConfigErrors
+from dsgd.config.validation import problems
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,7 @@ def test_the_fused_kernel_is_refused_where_it_cannot_serve(usual, loss, words, m
     fused = replace(
         usual, loss=replace(loss, backend=parts.Backend.triton), runtime=replace(usual.runtime, device="cpu")
     )
-    monkeypatch.setattr("dsgd.config.validation.find_spec", lambda name: name)
+    monkeypatch.setattr("dsgd.config.rules.runtime.find_spec", lambda name: name)
     for interpreted in ("1", "0"):
         monkeypatch.setenv("TRITON_INTERPRET", interpreted)
         found = problems(fused)
@@ -100,7 +101,7 @@ def test_the_fused_kernel_is_refused_where_it_cannot_serve(usual, loss, words, m
         assert all(problem.endswith("; give auto or reference") for problem in found)
         assert any(words in problem for problem in found) if words else len(found) == (interpreted == "0")
         assert any("no CUDA device" in problem for problem in found) == (interpreted == "0")
-    monkeypatch.setattr("dsgd.config.validation.find_spec", lambda name: None)
+    monkeypatch.setattr("dsgd.config.rules.runtime.find_spec", lambda name: None)
     assert "Triton is not installed" in problems(fused)[0]
     for backend in (parts.Backend.auto, parts.Backend.reference):
         assert problems(replace(usual, loss=replace(loss, backend=backend))) == []

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from dsgd.config.compose import expand, read_command
+from dsgd.config.rules.task import FORMS
 from dsgd.config.schema import Data, Model, TaskForm
-from dsgd.config.validation import FORMS
 from dsgd.data import load_task
 from dsgd.data.hub_tasks import TASKS, hub_corpus
 from dsgd.evaluation import Predictions

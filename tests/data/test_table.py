@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dsgd.config.compose import expand, read_command
+from dsgd.config.messages import ConfigErrors
 from dsgd.config.schema import Data, Model
-from dsgd.config.validation import ConfigErrors
 from dsgd.data import load_task
 from dsgd.data.table import table_corpus
 from dsgd.models import load_tokenizer

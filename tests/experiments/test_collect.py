@@ -3,8 +3,8 @@ import dataclasses
 import pytest
 from make_runs import RESULTS, planned
 
+from dsgd.config.messages import ConfigErrors
 from dsgd.config.schema import Evaluation
-from dsgd.config.validation import ConfigErrors
 from dsgd.runs import RunFolder
 from experiments.collect import collect, gather
 

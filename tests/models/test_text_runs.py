@@ -7,7 +7,7 @@ import pytest
 from tiny_models import EVERY, checkpoint
 
 from dsgd.config.compose import expand, read_command
-from dsgd.config.validation import ConfigErrors
+from dsgd.config.messages import ConfigErrors
 from shared import losses
 
 QUESTIONS = {
