@@ -24,6 +24,7 @@ class Rows:
     def __init__(self):
         self.whole = random_batch(examples=EXAMPLES)
         self.labels = self.whole.labels.numpy()
+        self.lengths = self.whole.inputs["attention_mask"].sum(dim=1).numpy()
 
     def __len__(self):
         return EXAMPLES

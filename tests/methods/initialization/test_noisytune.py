@@ -144,8 +144,8 @@ class SharedBias(nn.Linear):
 def one_element(monkeypatch):
     """Runs whose head holds a tensor of one element."""
 
-    def build_one(model, num_classes, seed, choices):
-        classifier = build_model(model, num_classes, seed, choices)
+    def build_one(model, num_classes, seed, *others):
+        classifier = build_model(model, num_classes, seed, *others)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             classifier.network.classifier = SharedBias(classifier.head.in_features, num_classes)
