@@ -194,7 +194,7 @@ def test_grey_images_stay_grey(tmp_path):
     for name in ("cat", "dog"):
         (tmp_path / "train" / name).mkdir(parents=True)
         for number in (0, 1):
-            plain(7, mode="L").save(tmp_path / "train" / name / f"{number}.png")
+            plain(7 + number, mode="L").save(tmp_path / "train" / name / f"{number}.png")
     assert read_images(folder_task(tmp_path), Data(), size=16).pixels.shape == (4, 32, 32, 1)
 
 
