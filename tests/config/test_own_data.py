@@ -154,3 +154,11 @@ def test_a_variable_names_the_mirror(tmp_path, monkeypatch):
     (tmp_path / "nyu-mll/glue").mkdir(parents=True)
     monkeypatch.setenv("DSGD_DATA_ROOT", str(tmp_path))
     assert run("task=rte", "task.max_length=500").config.data.root == str(tmp_path)
+
+
+def test_what_is_trained_on_is_not_evaluated_on(reviews):
+    """The score would say how much was learned by heart."""
+    arguments = (f"task.path={reviews}", "task.text=[review]", "task.label=stars")
+    assert "task.evaluation_path" in problem(*arguments, f"task.evaluation_path={reviews}")
+    with pytest.raises(ConfigErrors, match=r"task\.evaluation_split = train"):
+        run("task=rte", "task.evaluation_split=train")

@@ -130,6 +130,17 @@ def _imbalance_factor_is_used(config: Config) -> list[str]:
     return []
 
 
+def _evaluation_is_not_training(config: Config) -> list[str]:
+    task, found = config.task, []
+    if task.evaluation_split == "train":
+        reason = "is what is trained on; give validation or test, or hold out a share: task.holdout=0.1"
+        found.append(describe("task.evaluation_split", "train", reason))
+    if task.path is not None and task.path == task.evaluation_path:
+        reason = "is the file that is trained on; give another, or null for a share of it"
+        found.append(describe("task.evaluation_path", task.evaluation_path, reason))
+    return found
+
+
 #: Each gives its problems as lines.
 RULES: tuple[Callable[[Config], list[str]], ...] = (
     _model_and_task_have_one_modality,
@@ -139,4 +150,5 @@ RULES: tuple[Callable[[Config], list[str]], ...] = (
     _joined_tasks_can_share_a_model,
     _a_table_has_the_columns,
     _imbalance_factor_is_used,
+    _evaluation_is_not_training,
 )
