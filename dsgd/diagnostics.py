@@ -127,7 +127,7 @@ class GradientObserver:
         Raises:
             ValueError: no weight matrix of a transformer block trains.
         """
-        model = _bare(training)
+        model = training.bare
         inside = {id(parameter) for parameter in model.blocks.parameters()}
         matrices = [
             (name, parameter)
@@ -211,7 +211,7 @@ class GradientObserver:
 
     def _look(self, training: Training, window: Window) -> list[Tensor]:
         """Gradients of the summed losses over W, over C, layer by layer, and (|W|, |C|); over all processes."""
-        model, accelerator = _bare(training), training.accelerator
+        model, accelerator = training.bare, training.accelerator
         sums: list[list[Tensor]] = []
         for batch in window.batches:
             moved = batch.to(accelerator.device)
@@ -338,7 +338,7 @@ def sequence_labels(labels: npt.NDArray[np.int64], choices: int) -> npt.NDArray[
 @torch.no_grad()
 def representations(training: Training, split: Examples, rows: npt.NDArray[np.int64]) -> Matrix:
     """What the classification head reads of the examples at ``rows``, (rows · choices, d), without dropout."""
-    model = _bare(training)
+    model = training.bare
     seen: list[Tensor] = []
     hook = model.blocks[-1].register_forward_hook(lambda _module, _inputs, output: seen.append(hidden_state(output)))
     was_training = model.training
@@ -370,11 +370,6 @@ def class_means(matrix: Matrix, labels: npt.NDArray[np.int64]) -> tuple[float, f
 
 
 # --- for both -------------------------------------------------------------------------------------------------------
-
-
-def _bare(training: Training) -> Classifier:
-    model: Classifier = training.bare
-    return model
 
 
 def _forked(device: torch.device) -> Any:

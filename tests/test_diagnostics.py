@@ -44,6 +44,7 @@ def training_of(model, loss, folder=None):
     objective = objective_of(loss)
     return SimpleNamespace(
         model=model,
+        bare=model,
         objective=objective,
         accelerator=objective.accelerator,
         parts={"loss": loss},
