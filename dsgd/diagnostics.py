@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from dsgd.config.schema import Diagnostics
     from dsgd.data import Examples
-    from dsgd.models import Classifier
     from dsgd.training import Training
 
 Matrix = npt.NDArray[np.float64]
