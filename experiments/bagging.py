@@ -11,8 +11,19 @@ import pandas as pd
 from dsgd.config.schema import Evaluation
 from dsgd.ensembles import as_predictions, majority_vote, sample_ensembles
 from dsgd.evaluation import Predictions, status
-from experiments.cells import Cell, Column, Record, Row, finished, groups_of, mixture_of, place_of, states_of
-from experiments.printed import AVERAGE, Place, Printed
+from experiments.cells import (
+    Cell,
+    Column,
+    Record,
+    Row,
+    average_of,
+    finished,
+    groups_of,
+    mixture_of,
+    places_of,
+    states_of,
+)
+from experiments.printed import Place, Printed
 
 #: Of which presets the paper reports ensembles, and of how many members.
 SIZES = {"fft": (3, 5, 7, 9), "dsgd": (9,)}
@@ -30,13 +41,14 @@ def ensemble_rows(frame: pd.DataFrame, columns: Sequence[Column], printed: Mappi
         sizes = [size for size in SIZES.get(str(some[0]["preset"]), ()) if size <= len(some)]
         pools = {task: pool_of(runs) for task, runs in tasks.items()} if sizes else {}
         for size in sizes:
+            places = places_of(tasks, columns, size)
             cells = tuple(
-                _cell(tasks[task], pools[task], size, printed.get(place_of(tasks[task], task, part, size)))
-                if task in tasks
+                _cell(tasks[column.task], pools[column.task], column.part, size, printed.get(places[column]))
+                if column in places
                 else None
-                for task, part in columns
+                for column in columns
             )
-            rows.append(Row(model, label, cells, "", size, printed.get(place_of(some, AVERAGE, size=size))))
+            rows.append(Row(model, label, cells, "", size, average_of(list(places.values()), printed)))
     return rows
 
 
@@ -46,9 +58,9 @@ def pool_of(runs: Sequence[Record]) -> list[Predictions]:
     return [Predictions.load(path) for path in paths if path.exists()]
 
 
-def _cell(runs: Sequence[Record], pool: Sequence[Predictions], size: int, printed: Printed | None) -> Cell:
+def _cell(runs: Sequence[Record], pool: Sequence[Predictions], part: str, size: int, printed: Printed | None) -> Cell:
     done = finished(runs)
-    drawn = votes(pool, size, len(runs))
+    drawn = [ensemble.by_task()[part] if part else ensemble for ensemble in votes(pool, size, len(runs))]
     return Cell(
         planned=len(runs),
         accuracies=tuple(accuracy(ensemble) for ensemble in drawn),

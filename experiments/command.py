@@ -75,8 +75,9 @@ def asked_for(name: str, usual: str, experiment: str, folder: Path, overrides: S
 def write_table(draw: Callable[[str, pd.DataFrame], Table], asked: Asked, frame: pd.DataFrame) -> list[Path]:
     """Draw a table, print it, and write it; returns its paths."""
     table = with_command(draw(asked.name, frame), asked)
+    paths = write(table, asked.folder)
     print(to_markdown(table))
-    return write(table, asked.folder)
+    return paths
 
 
 def with_command(table: Table, asked: Asked) -> Table:
