@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -53,9 +54,15 @@ def ensemble_rows(frame: pd.DataFrame, columns: Sequence[Column], printed: Mappi
 
 
 def pool_of(runs: Sequence[Record]) -> list[Predictions]:
-    """The stored predictions of the runs that finished, and still have them."""
-    paths = [run["folder"] / "predictions.parquet" for run in finished(runs)]
-    return [Predictions.load(path) for path in paths if path.exists()]
+    """The stored predictions of the runs that finished and can still vote."""
+    return [predictions for _, predictions in voters(runs)]
+
+
+def voters(runs: Sequence[Record]) -> Iterator[tuple[Record, Predictions]]:
+    """The finished runs whose stored predictions can still be read, and these."""
+    for run in finished(runs):
+        with contextlib.suppress(OSError, ValueError):  # gone, or damaged
+            yield run, Predictions.load(run["folder"] / "predictions.parquet")
 
 
 def _cell(runs: Sequence[Record], pool: Sequence[Predictions], part: str, size: int, printed: Printed | None) -> Cell:
