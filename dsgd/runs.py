@@ -61,6 +61,8 @@ class RunFolder:
     def reason(self) -> str:
         """Why the run failed, in one line."""
         recorded = self.read("state.json") or {}
+        if recorded.get("state") == "finished":
+            return "metrics.json is gone or damaged"
         return str(recorded.get("reason") or "the process ended without a word")
 
     @property

@@ -18,7 +18,7 @@ from dsgd.runs import RunFolder
 def metrics_under(thresholds: Evaluation, folder: RunFolder) -> dict[str, Any]:
     """The summary row of a finished run, its statuses by ``thresholds``, not by those of the time of training."""
     row = folder.metrics
-    if row.get("thresholds", asdict(thresholds)) == asdict(thresholds):
+    if row.setdefault("thresholds", asdict(thresholds)) == asdict(thresholds):
         return row
     multiple_choice = "median_margin" in row
     scored = evaluate(Predictions.load(folder.path / "predictions.parquet"), thresholds, multiple_choice)

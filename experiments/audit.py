@@ -19,6 +19,7 @@ from math import ceil, floor
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from experiments.folders import output
 from experiments.listing import print_listing, write_listing
 
 PAPER = Path(__file__).parent / "paper"
@@ -51,12 +52,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--strict", action="store_true", help="exit 1 where anything is not consistent")
     parser.add_argument("--out", type=Path, help="also write audit.md and audit.csv into this folder")
     options = parser.parse_args(arguments)
+    folder = options.out and output(parser, options.out)
     findings = audit()
     print_listing(findings)
     bad = [finding for finding in findings if finding.verdict != "consistent"]
     print(f"\n{len(findings)} findings: {len(bad)} not consistent")
-    if options.out is not None:
-        write_listing(findings, options.out, "audit", f"python -m experiments.audit --out {options.out}")
+    if folder is not None:
+        write_listing(findings, folder, "audit", f"python -m experiments.audit --out {options.out}")
     return int(options.strict and bool(bad))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,8 +12,19 @@ import pandas as pd
 from dsgd.config.schema import Evaluation
 from dsgd.ensembles import as_predictions, majority_vote, sample_ensembles
 from dsgd.evaluation import Predictions, status
-from experiments.cells import Cell, Column, Record, Row, finished, groups_of, mixture_of, place_of, states_of
-from experiments.printed import AVERAGE, Place, Printed
+from experiments.cells import (
+    Cell,
+    Column,
+    Record,
+    Row,
+    average_of,
+    finished,
+    groups_of,
+    mixture_of,
+    places_of,
+    states_of,
+)
+from experiments.printed import Place, Printed
 
 #: Of which presets the paper reports ensembles, and of how many members.
 SIZES = {"fft": (3, 5, 7, 9), "dsgd": (9,)}
@@ -30,25 +42,32 @@ def ensemble_rows(frame: pd.DataFrame, columns: Sequence[Column], printed: Mappi
         sizes = [size for size in SIZES.get(str(some[0]["preset"]), ()) if size <= len(some)]
         pools = {task: pool_of(runs) for task, runs in tasks.items()} if sizes else {}
         for size in sizes:
+            places = places_of(tasks, columns, size)
             cells = tuple(
-                _cell(tasks[task], pools[task], size, printed.get(place_of(tasks[task], task, part, size)))
-                if task in tasks
+                _cell(tasks[column.task], pools[column.task], column.part, size, printed.get(places[column]))
+                if column in places
                 else None
-                for task, part in columns
+                for column in columns
             )
-            rows.append(Row(model, label, cells, "", size, printed.get(place_of(some, AVERAGE, size=size))))
+            rows.append(Row(model, label, cells, "", size, average_of(list(places.values()), printed)))
     return rows
 
 
 def pool_of(runs: Sequence[Record]) -> list[Predictions]:
-    """The stored predictions of the runs that finished, and still have them."""
-    paths = [run["folder"] / "predictions.parquet" for run in finished(runs)]
-    return [Predictions.load(path) for path in paths if path.exists()]
+    """The stored predictions of the runs that finished and can still vote."""
+    return [predictions for _, predictions in voters(runs)]
 
 
-def _cell(runs: Sequence[Record], pool: Sequence[Predictions], size: int, printed: Printed | None) -> Cell:
+def voters(runs: Sequence[Record]) -> Iterator[tuple[Record, Predictions]]:
+    """The finished runs whose stored predictions can still be read, and these."""
+    for run in finished(runs):
+        with contextlib.suppress(OSError, ValueError):  # gone, or damaged
+            yield run, Predictions.load(run["folder"] / "predictions.parquet")
+
+
+def _cell(runs: Sequence[Record], pool: Sequence[Predictions], part: str, size: int, printed: Printed | None) -> Cell:
     done = finished(runs)
-    drawn = votes(pool, size, len(runs))
+    drawn = [ensemble.by_task()[part] if part else ensemble for ensemble in votes(pool, size, len(runs))]
     return Cell(
         planned=len(runs),
         accuracies=tuple(accuracy(ensemble) for ensemble in drawn),

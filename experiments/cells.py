@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,10 @@ from experiments.collect import SURROUNDINGS
 from experiments.labels import shared_settings, without
 from experiments.printed import AVERAGE, Place, Printed
 from experiments.statistics import Interval, bootstrap_interval
+
+#: Even the whole range of n values holds their distribution's median only with probability 1 − 2^(1 − n), and no
+#: bootstrap interval reaches beyond it: below six runs none can be a 95 % one.
+RUNS_TO_JUDGE = 6
 
 Record = Mapping[Hashable, Any]  # a row of what ``collect`` returns
 
@@ -68,10 +71,13 @@ class Cell:
 
     @property
     def holds_printed(self) -> bool | None:
-        """Whether the paper's mean lies in our interval; None where there is no such mean or no interval."""
-        if self.printed is None or math.isnan(self.interval.low):
+        """Whether the paper's mean lies in our interval, at the paper's two decimals.
+
+        None where there is no such mean, or fewer runs than ``RUNS_TO_JUDGE``.
+        """
+        if self.printed is None or self.n < RUNS_TO_JUDGE:
             return None
-        return self.printed.mean in self.interval
+        return self.printed.mean in Interval(*(round(end, 2) for end in self.interval))
 
     @property
     def all_collapsed(self) -> bool:
@@ -138,9 +144,24 @@ def groups_of(frame: pd.DataFrame) -> dict[tuple[str, str], dict[str, list[Recor
     return found
 
 
-def place_of(runs: Sequence[Record], task: str, part: str = "", size: int = 1) -> Place:
-    """Where the paper would print these runs: by their whole label, so that only its own methods have a place."""
-    return Place(str(runs[0]["model"]), str(runs[0]["method"]), size, task, part)
+def places_of(tasks: Mapping[str, list[Record]], columns: Sequence[Column], size: int = 1) -> dict[Column, Place]:
+    """Where the paper would print the runs of one row, for those columns that it has.
+
+    It goes by the runs' whole label, so that only the paper's own methods have a place there.
+    """
+    first = {task: runs[0] for task, runs in tasks.items()}
+    return {
+        column: Place(str(first[column.task]["model"]), str(first[column.task]["method"]), size, *column)
+        for column in columns
+        if column.task in first
+    }
+
+
+def average_of(places: Sequence[Place], printed: Mapping[Place, Printed]) -> Printed | None:
+    """The average that the paper prints over these places of one row; None where it averages others or is silent."""
+    row = places[0]._replace(task=AVERAGE, part="")
+    own = {place for place in printed if place._replace(task=AVERAGE, part="") == row} - {row}
+    return printed.get(row) if own == set(places) else None
 
 
 def rows_of(frame: pd.DataFrame, columns: Sequence[Column], printed: Mapping[Place, Printed]) -> list[Row]:
@@ -149,14 +170,14 @@ def rows_of(frame: pd.DataFrame, columns: Sequence[Column], printed: Mapping[Pla
     rows = []
     for (model, label), tasks in groups_of(frame).items():
         some = next(iter(tasks.values()))
+        places = places_of(tasks, columns)
+        average = average_of(list(places.values()), printed)
         for variant in ("",) if parts else some[0]["variants"] or ("",):
             cells = tuple(
-                cell_of(tasks[task], Column(task, part), variant, printed.get(place_of(tasks[task], task, part)))
-                if task in tasks
-                else None
-                for task, part in columns
+                cell_of(tasks[column.task], column, variant, printed.get(places[column])) if column in places else None
+                for column in columns
             )
-            rows.append(Row(model, label, cells, variant, 1, printed.get(place_of(some, AVERAGE))))
+            rows.append(Row(model, label, cells, variant, 1, average))
     return rows
 
 
@@ -193,7 +214,7 @@ def mixture_of(runs: Sequence[Record]) -> dict[str, list[str]]:
 def _measured(run: Record, column: Column, variant: str) -> tuple[float, str]:
     """Accuracy in [0, 1] and status of one finished run."""
     if column.part:
-        return run["accuracy_by_task"][column.part], run["status"]
+        return run["accuracy_by_task"][column.part], run["status_by_task"][column.part]
     suffix = f"_{variant}" if variant else ""
     return run[f"accuracy{suffix}"], run[f"status{suffix}"]
 

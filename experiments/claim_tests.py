@@ -35,10 +35,18 @@ def higher_mean(of: Samples, than: Samples, _limit: float) -> Outcome:
 
 
 def smaller_spread(of: Samples, than: Samples, _limit: float) -> Outcome:
-    """Brown–Forsythe's test on standard deviations of accuracy; over tasks, on accuracies less their task's median."""
+    """Brown–Forsythe's test on standard deviations of accuracy; over tasks, on accuracies less their task's median.
+
+    The test compares mean distances from the median: where these and the standard deviations, which one far run can
+    decide, order the sides differently, it speaks for neither.
+    """
     effect = std_fall(of, than)
-    test = brown_forsythe(*(np.concatenate([_centred(sample) for sample in side]) for side in (of, than)))
-    return Outcome(effect, test.p, f"STD {0 - effect:+.2f} points")
+    sides = [np.concatenate([_centred(sample) for sample in side]) for side in (of, than)]
+    test = brown_forsythe(*sides)
+    if math.isnan(effect) or math.isnan(test.p):
+        return Outcome(effect, math.nan, "STD unknown" if math.isnan(effect) else f"STD {0 - effect:+.2f} points")
+    near, far = (float(np.mean(np.abs(side - np.median(side)))) for side in sides)
+    return Outcome(effect, test.p if (near < far) == (effect > 0) else 1.0, f"STD {0 - effect:+.2f} points")
 
 
 def fewer_failures(of: Samples, than: Samples, _limit: float) -> Outcome:

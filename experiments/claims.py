@@ -28,6 +28,7 @@ from dsgd.config.messages import ConfigErrors
 from experiments.claim_tests import OF_ONE, PRINTED_EFFECTS, TESTS, Outcome
 from experiments.collect import collect
 from experiments.comparison import column_title
+from experiments.folders import output, warn_without_runs
 from experiments.listing import print_listing, write_listing
 from experiments.names import model_title
 from experiments.samples import Moments, Place, Sample, pools, printed_values, samples_of
@@ -78,6 +79,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="also write claims.md and claims.csv into this folder")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as for run.py beside experiment=...")
     options = parser.parse_args(arguments)
+    warn_without_runs(options.results_dir)
+    folder = options.out and output(parser, options.out)
     try:
         lines = ledger(read_claims(), options.results_dir, options.experiment, tuple(options.overrides))
     except ConfigErrors as errors:
@@ -85,12 +88,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     print_listing(lines)
     print("\n" + ", ".join(f"{sum(line.ours == verdict for line in lines)} {verdict}" for verdict in get_args(Verdict)))
-    if options.out is not None:
+    if folder is not None:
         named = ["--experiment", options.experiment] if options.experiment else []
         command = " ".join(
             ["python", "-m", "experiments.claims", *named, "--out", str(options.out), *options.overrides]
         )
-        write_listing(lines, options.out, "claims", command)
+        write_listing(lines, folder, "claims", command)
     return 0
 
 

@@ -23,6 +23,10 @@ PLANNED = ("id", "cell_id", "model", "task", "method", "preset", "seed", "varian
 SURROUNDINGS = ("precision", "threads", "device", "torch", "transformers", "numpy")
 
 
+class LackingMetrics(Exception):  # noqa: N818 - says what is the matter
+    """A finished run of another version's, which did not write what tables need."""
+
+
 def collect(experiment: str, results: Path, overrides: tuple[str, ...] = ()) -> pd.DataFrame:
     """One row per run that the experiment plans, in its order, whatever became of it.
 
@@ -41,6 +45,9 @@ def collect(experiment: str, results: Path, overrides: tuple[str, ...] = ()) -> 
 
     Raises:
         ConfigErrors: there is no such experiment, or an override is wrong.
+
+    A finished run whose files do not give these numbers (they are damaged, of another version, or the predictions that
+    other thresholds need are gone) counts as failed and says why.
     """
     return gather(grid(experiment, overrides), results)
 
@@ -53,7 +60,10 @@ def gather(runs: Sequence[PlannedRun], results: Path) -> pd.DataFrame:
 def _row(found: Found) -> dict[str, Any]:
     """The plan first, and last: what an older command line called the run does not overwrite it."""
     plan = _plan(found)
-    return {**plan, **_metrics(found), **plan}
+    try:
+        return {**plan, **_metrics(found), **plan}
+    except (LackingMetrics, OSError, ValueError) as error:
+        return {**plan, "state": "failed", "reason": f"{error}; force=true trains it again"}
 
 
 def _plan(found: Found) -> dict[str, Any]:
@@ -66,8 +76,17 @@ def _plan(found: Found) -> dict[str, Any]:
 def _metrics(found: Found) -> dict[str, Any]:
     if found.state != "finished" or found.folder is None:
         return {}
+    lacking = [name for name in _needed(found.run) if name not in found.folder.metrics]
+    if lacking:
+        raise LackingMetrics(f"metrics.json has no {', '.join(lacking)}")
     metrics = metrics_under(found.run.evaluation, found.folder)
     return {**metrics, **_surroundings(metrics, found.folder)}
+
+
+def _needed(run: PlannedRun) -> list[str]:
+    """Without which a finished run is no entry of a table."""
+    suffixes = ["", *(f"_{variant}" for variant in run.variants), *(["_by_task"] if "+" in run.task else [])]
+    return [f"{quantity}{suffix}" for suffix in suffixes for quantity in ("accuracy", "status")]
 
 
 def _surroundings(metrics: dict[str, Any], folder: RunFolder) -> dict[str, str]:

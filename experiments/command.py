@@ -14,6 +14,7 @@ import pandas as pd
 from dsgd.config.messages import ConfigErrors
 from dsgd.runs import safe_name
 from experiments.collect import collect
+from experiments.folders import output, warn_without_runs
 from experiments.tables import Table, to_markdown, write
 
 
@@ -53,13 +54,16 @@ def run(
 ) -> int:
     """Collect an experiment's runs and have files written of them; arguments and result as for :func:`main`."""
     usual = experiment or name
-    options = _parser(name, usual).parse_args(arguments)
+    parser = _parser(name, usual)
+    options = parser.parse_args(arguments)
+    warn_without_runs(options.results_dir)
+    folder = output(parser, options.out or options.results_dir)
     try:
         frame = collect(options.experiment, options.results_dir, tuple(options.overrides))
     except ConfigErrors as errors:
         print(errors, file=sys.stderr)
         return 2
-    asked = asked_for(name, usual, options.experiment, options.out or options.results_dir, options.overrides)
+    asked = asked_for(name, usual, options.experiment, folder, options.overrides)
     print(f"written: {', '.join(map(str, produce(asked, frame)))}")
     return 0
 
@@ -75,8 +79,9 @@ def asked_for(name: str, usual: str, experiment: str, folder: Path, overrides: S
 def write_table(draw: Callable[[str, pd.DataFrame], Table], asked: Asked, frame: pd.DataFrame) -> list[Path]:
     """Draw a table, print it, and write it; returns its paths."""
     table = with_command(draw(asked.name, frame), asked)
+    paths = write(table, asked.folder)
     print(to_markdown(table))
-    return write(table, asked.folder)
+    return paths
 
 
 def with_command(table: Table, asked: Asked) -> Table:

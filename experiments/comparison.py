@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pandas as pd
 
 from experiments.audit import row_averages
-from experiments.cells import Cell, Column, Row, columns_of, rows_of
+from experiments.cells import RUNS_TO_JUDGE, Cell, Column, Row, columns_of, rows_of
 from experiments.labels import shared_settings
 from experiments.names import ensemble_title, method_title, model_title, task_title, variant_title
 from experiments.printed import Place, Printed
@@ -20,7 +20,8 @@ LEGEND = (
     "are missing (m). — says that there is nothing to compute it from. Best of a model in bold, second underlined; "
     "∗ all runs collapsed.",
     "“paper”: what it prints, then our mean minus its mean and whether its mean lies in (∈) our 95 % bootstrap "
-    "interval over seeds or not (∉); ? where fewer than two runs leave no interval. Of few runs it is too narrow.",
+    f"interval over seeds or not (∉); ? where fewer than {RUNS_TO_JUDGE} runs are too few for such an interval. "
+    "An average is held against the paper's only over the paper's own tasks.",
 )
 
 DASH = "—"
@@ -99,7 +100,7 @@ def _group(rows: Sequence[Row]) -> list[list[Entry]]:
 
 def _counts(cell: Cell) -> str:
     """``9/10, 1f 2c``: nothing that was planned goes unmentioned."""
-    done = f"{cell.n}/{cell.planned}" if cell.pool is None else f"pool {cell.pool}/{cell.planned}"
+    done = f"{cell.n}/{cell.planned}" if cell.pool is None else f"{cell.n}× from {cell.pool}/{cell.planned}"
     counts = {
         "c": cell.count("collapsed"),
         "d": cell.count("degenerate"),
@@ -170,8 +171,9 @@ def _readings(rows: Sequence[Row]) -> Iterator[str]:
     """What must be known to compare some rows with the others."""
     if any(row.size > 1 for row in rows):
         yield (
-            "Ensembles are majority votes over models drawn from the finished runs (pool finished/planned), as many "
-            "as runs are planned; they share members, so that their spread is no single runs' spread."
+            "Ensembles are majority votes over models drawn from the finished runs (ensembles × from finished/planned "
+            "runs): as many as runs are planned, fewer where no more are possible. They share members, so that their "
+            "spread is no single runs' spread; how many they share is in table1_ensembles."
         )
     if any(row.variant and any(cell and cell.printed for cell in row.cells) for row in rows):
         yield "Of averaged checkpoints the paper reports the better k for each task; here each k has its row."

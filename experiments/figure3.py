@@ -54,7 +54,7 @@ def figure(frame: pd.DataFrame) -> Drawing:
 
 def dot_of(series: Series) -> Dot:
     """Single runs; their time is the mean over them."""
-    times = [run["n_train"] / run["examples_per_second"] for run in series.done]
+    times = [run["n_train"] / run["examples_per_second"] for run in series.done if pd.notna(run.get("n_train"))]
     marker = f"${series.variant.removeprefix('swa')}$" if series.variant else series.look.marker
     return Dot(series.title, series.preset, 1, marker, fmean(times) if times else None, series.cell, series.lacks)
 

@@ -42,6 +42,7 @@ def curves_of(series: Series) -> pd.DataFrame:
     lines = [
         {**series.names, "seed": run["seed"], "epoch": epoch_at(run, line["step"]), "accuracy": 100 * accuracy}
         for run in series.done
+        if pd.notna(run.get("n_train"))  # without which its epochs are unknown
         for line in RunFolder(run["folder"]).history
         if (accuracy := line.get("eval/accuracy")) is not None
     ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ import pandas as pd
 from dsgd.ensembles import as_predictions, majority_vote, sample_ensembles
 from dsgd.evaluation import Predictions
 from experiments import figures
-from experiments.bagging import accuracy
+from experiments.bagging import accuracy, voters
 from experiments.cells import Record
 from experiments.figures import COLUMN, FAILURES, Drawing, say
 from experiments.names import ensemble_title, model_title, task_title
@@ -57,16 +58,15 @@ def figure(frame: pd.DataFrame) -> Drawing:
 
 def ensembles_of(series: Series, size: int) -> list[Ensemble]:
     """As many as runs are planned, drawn as those of Table 1 are; none where too few runs have finished."""
-    runs = [run for run in series.done if (run["folder"] / "predictions.parquet").exists()]
-    pool = [Predictions.load(run["folder"] / "predictions.parquet") for run in runs]
+    pool = list(voters(series.done))
     draws = min(len(series.runs), math.comb(len(pool), size))
     if draws == 0:
         return []
     drawn = sample_ensembles(pool, size, draws, seed=0).members
-    return [ensemble([runs[member] for member in chosen], [pool[member] for member in chosen]) for chosen in drawn]
+    return [ensemble(*zip(*(pool[member] for member in chosen), strict=True)) for chosen in drawn]
 
 
-def ensemble(runs: list[Record], members: list[Predictions]) -> Ensemble:
+def ensemble(runs: Sequence[Record], members: Sequence[Predictions]) -> Ensemble:
     """What a majority vote of these runs gives."""
     vote = as_predictions(majority_vote(members), members[0])
     shares = {status: 100 * float(np.mean([run["status"] == status for run in runs])) for status in FAILURES}

@@ -5,6 +5,7 @@ Composing takes seconds; what it depends on is hashed, so that asking again take
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -86,7 +87,8 @@ def grid(name: str, overrides: Sequence[str] = ()) -> list[PlannedRun]:
     if found is None:
         found = _compose(name, overrides)
         if not any(_names_a_file(run) for run in found):
-            runs.write_atomically(file, json.dumps([dataclasses.asdict(run) for run in found]))
+            with contextlib.suppress(OSError):  # where nothing can be written, the next command composes again
+                runs.write_atomically(file, json.dumps([dataclasses.asdict(run) for run in found]))
     return found
 
 

@@ -22,6 +22,7 @@ from dsgd.config.messages import ConfigErrors
 from dsgd.runs import State
 from experiments import cost
 from experiments.cost import Device
+from experiments.folders import warn_without_runs
 from experiments.grid import PlannedRun, grid
 from experiments.states import Found, look
 
@@ -39,6 +40,7 @@ class Estimate:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0, or 2 where the experiment or an override is wrong."""
     options = _parser().parse_args(arguments)
+    warn_without_runs(options.results_dir)
     try:
         found = look(grid(options.experiment, options.overrides), options.results_dir)
     except ConfigErrors as errors:

@@ -26,6 +26,7 @@ from experiments.claims import ledger, read_claims
 from experiments.collect import collect
 from experiments.command import Asked
 from experiments.figures import drawing, told
+from experiments.folders import output, warn_without_runs
 from experiments.listing import cells
 from experiments.names import model_title, task_title
 from experiments.page import Section, grid, paragraph, text
@@ -55,7 +56,10 @@ class Experiment:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write ``report.html``; returns 0, or 2 where an experiment or an override is wrong."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    warn_without_runs(options.results_dir)
+    folder = output(parser, options.out or options.results_dir)
     named = [name for name in options.experiments.split(",") if name]
     overrides = tuple(options.overrides)
     try:
@@ -64,8 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigErrors as errors:
         print(errors, file=sys.stderr)
         return 2
-    path = (options.out or options.results_dir) / "report.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = folder / "report.html"
     write_atomically(path, content)
     print(f"written: {path}")
     return 0

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean, stdev
@@ -15,6 +14,7 @@ import pandas as pd
 from experiments import printed
 from experiments.bagging import ensemble_rows
 from experiments.cells import Cell, Column, Row, columns_of, finished, groups_of, rows_of
+from experiments.labels import Label, parse
 
 
 class Place(NamedTuple):
@@ -95,11 +95,11 @@ def printed_values(table: str) -> dict[Place, Moments]:
 
 
 def pools(samples: Mapping[Place, Sample], names: Sequence[str]) -> dict[Place, Sample]:
-    """For each name that ends in ``*``, all labels that begin so, pooled into one sample; ensembles are left out."""
+    """For each name that ends in ``*``, the single runs of that name with any changed keys, pooled into one sample."""
     found: dict[Place, Sample] = {}
     for name in names:
         for place, sample in samples.items():
-            if name.endswith("*") and place.method.startswith(name[:-1]) and "×" not in place.method:
+            if name.endswith("*") and place.method.partition("[")[0] == name[:-1] and "×" not in place.method:
                 pool = place._replace(method=name)
                 found[pool] = found[pool] + sample if pool in found else sample
     return found
@@ -110,25 +110,23 @@ def without_common_changes(labels: Sequence[str]) -> dict[str, str]:
 
     ``fft+spikes[steps=[20, 40],clip=0]`` beside ``dsgd+spikes[steps=[20, 40]]`` is ``fft[clip=0]``.
     """
-    parts = {label: _parts(label) for label in labels}
-    if len(parts) < 2:
+    parsed = {label: parse(label) for label in labels}
+    if len(parsed) < 2:
         return {label: label for label in labels}
-    slots = set.intersection(*(set(slots) for _, slots, _ in parts.values()))
-    keys = set.intersection(*(set(keys) for _, _, keys in parts.values()))
-    names = {}
-    for label, (preset, own_slots, own_keys) in parts.items():
-        inner = ",".join(key for key in own_keys if key not in keys)
-        names[label] = "+".join([preset, *(slot for slot in own_slots if slot not in slots)]) + f"[{inner}]" * bool(
-            inner
-        )
-    return names
+    slots = set.intersection(*(set(label.name.split("+")[1:]) for label in parsed.values()))
+    settings = set.intersection(*(set(label.settings) for label in parsed.values()))
+    return {
+        text: str(Label(_without(label.name, slots), _kept(label.settings, settings))) for text, label in parsed.items()
+    }
 
 
-def _parts(label: str) -> tuple[str, list[str], list[str]]:
-    """Preset, changed slots and changed keys; commas inside a list do not separate keys."""
-    head, _, rest = label.partition("[")
-    preset, *slots = head.split("+")
-    return preset, slots, re.findall(r"[^,=]+=(?:\[[^]]*\]|[^,\[]+)", rest.removesuffix("]"))
+def _without(name: str, slots: Collection[str]) -> str:
+    preset, *own = name.split("+")
+    return "+".join([preset, *_kept(own, slots)])
+
+
+def _kept(own: Sequence[str], common: Collection[str]) -> tuple[str, ...]:
+    return tuple(each for each in own if each not in common)
 
 
 def _method(name: str, row: Row) -> str:

@@ -44,5 +44,5 @@ def _chosen(frame: pd.DataFrame) -> Iterator[str]:
 
 def _budget(frame: pd.DataFrame) -> Iterator[str]:
     done = finished(frame.to_dict("records"))
-    hours = sum(run["seconds"] for run in done) / 3600
+    hours = sum(run["seconds"] for run in done if pd.notna(run.get("seconds"))) / 3600
     yield f"The search has {len(frame)} runs, of which {len(done)} have finished, in {hours:.2f} hours together."

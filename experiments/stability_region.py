@@ -21,6 +21,7 @@ from experiments.statistics import Interval, binomial_interval
 
 COLUMNS = 4
 BASELINE = "fft"  # drawn in every panel, in grey
+MARGIN, BESIDE = 1.6, 0.88  # factors of a learning rate: room at the ends; grey bars where they hide no others
 
 
 @dataclass(frozen=True)
@@ -54,17 +55,18 @@ def figure(frame: pd.DataFrame) -> Drawing:
     columns = min(COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     canvas, axes = figures.canvas(PAGE, 0.6 + 1.6 * rows, rows, columns, squeeze=False, sharex=True, sharey=True)
-    for panel, (_, method, rates, by_method) in zip(axes.flat, panels, strict=False):
+    places = dict.fromkeys(place for place, *_ in panels)
+    everywhere = [rate.learning_rate for _, _, rates, _ in panels for rate in rates]
+    for panel, (place, method, rates, by_method) in zip(axes.flat, panels, strict=False):
+        panel.set(xscale="log", xlim=(min(everywhere) / MARGIN, max(everywhere) * MARGIN), ylim=(-4, 104))
         if method != BASELINE and BASELINE in by_method:
-            _draw(panel, by_method[BASELINE], Look("#aaaaaa", "o", "--"))
+            _draw(panel, by_method[BASELINE], Look("#aaaaaa", "o", "--"), aside=BESIDE)
         _draw(panel, rates, look_of(method))
-        panel.set_title(f"{method_title(method)}{lacking(rates)}")
-        panel.set(xscale="log", ylim=(-4, 104))
+        panel.set_title("".join([f"{place}\n" * (len(places) > 1), method_title(method), lacking(rates)]))
     for panel in axes.flat[len(panels) :]:
         panel.set_axis_off()
     canvas.supxlabel("learning rate", fontsize=8)
     canvas.supylabel("failed runs (%)", fontsize=8)
-    places = dict.fromkeys(place for place, *_ in panels)
     canvas.suptitle(f"{'; '.join(places)} (grey: {method_title(BASELINE)})", fontsize=8)
     return Drawing(canvas, [record_of(place, method, rate) for place, method, rates, _ in panels for rate in rates])
 
@@ -107,13 +109,13 @@ def record_of(place: str, method: str, rate: Rate) -> dict[str, Any]:
     }
 
 
-def _draw(axes: Any, rates: Sequence[Rate], look: Look) -> None:
+def _draw(axes: Any, rates: Sequence[Rate], look: Look, aside: float = 1.0) -> None:
     shown = [rate for rate in rates if rate.ended]
-    where, heights = [rate.learning_rate for rate in shown], [rate.percent for rate in shown]
+    where, heights = [rate.learning_rate * aside for rate in shown], [rate.percent for rate in shown]
     below = [max(0.0, rate.percent - 100 * rate.interval.low) for rate in shown]
     above = [max(0.0, 100 * rate.interval.high - rate.percent) for rate in shown]
     style = {"color": look.colour, "marker": look.marker, "linestyle": look.line, "markersize": 4}
-    axes.errorbar(where, heights, yerr=[below, above], capsize=2, elinewidth=0.7, clip_on=False, **style)
+    axes.errorbar(where, heights, yerr=[below, above], capsize=2, elinewidth=0.7, **style)
 
 
 if __name__ == "__main__":

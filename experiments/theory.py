@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 
 from dsgd.schedules import LinearSchedule
+from experiments.folders import output
 from experiments.listing import print_listing, write_listing
 from experiments.toys import Array, Gradients, Toy, Valley, descend, norm, overlapping, separable
 
@@ -45,13 +46,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments.theory", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--out", type=Path, help="write theory.md, .csv, .png and .pdf into this folder")
     options = parser.parse_args(arguments)
+    folder = options.out and output(parser, options.out)
     lines = check()
     print_listing(lines)
-    if options.out is not None:
+    if folder is not None:
         from experiments.theory_figure import draw  # matplotlib is only needed here
 
-        write_listing(lines, options.out, "theory", f"python -m experiments.theory --out {options.out}")
-        draw(options.out / "theory")
+        write_listing(lines, folder, "theory", f"python -m experiments.theory --out {options.out}")
+        draw(folder / "theory")
     return 0
 
 

@@ -45,9 +45,9 @@ def figure(frame: pd.DataFrame) -> Drawing:
 
 
 def weight_decay(series: Series) -> str:
-    """As the experiment names it: a label leaves out the model's own."""
+    """As the experiment names it: a label leaves out the model's own, which ``usual`` stands for if none is named."""
     overrides: tuple[str, ...] = series.runs[0]["overrides"]
-    return next(text.partition("=")[2] for text in overrides if text.startswith("trainer.weight_decay="))
+    return next((text.partition("=")[2] for text in overrides if text.startswith("trainer.weight_decay=")), "usual")
 
 
 def _line(axes: Any, series: Sequence[Series], number: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -349,8 +350,9 @@ GROUPS: dict[str, type[Any]] = {
 }
 
 
+@cache
 def register() -> None:
-    """Put every dataclass into Hydra's store under ``schema/``, where no group listing shows it."""
+    """Put every dataclass into Hydra's store under ``schema/``, where no group listing shows it; once is enough."""
     store = ConfigStore.instance()
     store.store(group="schema", name="config", node=Config)
     for group, node in GROUPS.items():

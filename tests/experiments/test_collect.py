@@ -64,3 +64,28 @@ def test_a_status_follows_the_experiments_thresholds():
 def test_an_unknown_experiment_is_one_clear_error(tmp_path):
     with pytest.raises(ConfigErrors, match="laptop/smoke"):
         collect("laptop/smokee", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('{"accuracy": 0.7', "metrics.json is gone or damaged"),
+        ('{"accuracy": 0.7}', "metrics.json has no status; force=true trains it again"),
+    ],
+)
+def test_a_finished_run_without_the_numbers_of_a_table_has_failed_and_says_so(content, reason, run, tmp_path):
+    """Torn by a full disk, or of another version."""
+    folder = folder_of(run, tmp_path)
+    folder.mark_finished(ROW)
+    folder.write("metrics.json", content)
+    (row,) = gather([run], tmp_path).to_dict("records")
+    assert (row["state"], row["reason"]) == ("failed", reason)
+
+
+def test_other_thresholds_without_the_predictions_they_need_are_a_failure_that_says_so(run, tmp_path):
+    folder_of(run, tmp_path).mark_finished({**ROW, "thresholds": dataclasses.asdict(Evaluation())})
+    strict = dataclasses.replace(run, evaluation=Evaluation(mcc_sigmas=3.0))
+    (row,) = gather([strict], tmp_path).to_dict("records")
+    assert row["state"] == "failed"
+    assert "predictions.parquet" in row["reason"]
+    assert "\n" not in row["reason"]

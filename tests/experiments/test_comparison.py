@@ -24,10 +24,24 @@ def text_of(frame, printed=None):
 
 
 def test_a_cell_counts_what_was_planned_and_spreads_by_n_minus_one():
-    """70 and 80: mean 75, deviation √(25 + 25) = 7.0711; the paper's 74 lies between them."""
+    """70 and 80: mean 75, deviation √(25 + 25) = 7.0711, the paper's 74 one point below."""
     cell = Cell(planned=4, accuracies=(70.0, 80.0), statuses=("successful", "degenerate"), failed=2, printed=PRINTED)
     assert (cell.n, cell.mean, cell.std) == (2, 75.0, pytest.approx(50**0.5))
-    assert (cell.difference, cell.holds_printed, cell.count("degenerate")) == (1.0, True, 1)
+    assert (cell.difference, cell.count("degenerate")) == (1.0, 1)
+
+
+def test_fewer_than_six_runs_give_no_verdict():
+    """Five equal ones would give an interval of no width, which holds nothing but their value."""
+    assert Cell(planned=5, accuracies=(70.0,) * 5, printed=PRINTED).holds_printed is None
+    assert Cell(planned=6, accuracies=(70.0,) * 6, printed=PRINTED).holds_printed is False
+    assert Cell(planned=6, accuracies=(60.0, 70.0, 72.0, 75.0, 80.0, 90.0), printed=PRINTED).holds_printed is True
+
+
+def test_what_rounds_to_the_printed_value_holds_it():
+    """Collapsed on BoolQ: 2033 of 3270 are 62.1713 %, of which the paper prints 62.17."""
+    collapsed = (100 * 2033 / 3270,) * 10
+    assert Cell(planned=10, accuracies=collapsed, printed=Printed(62.17, 0.0)).holds_printed is True
+    assert Cell(planned=10, accuracies=collapsed, printed=Printed(62.18, 0.0)).holds_printed is False
 
 
 def test_one_run_has_no_spread_and_no_verdict():
@@ -96,10 +110,25 @@ def test_mixed_surroundings_get_a_footnote(column, tmp_path):
 
 
 def test_the_papers_row_gives_difference_and_verdict():
-    """FFT's two runs are 67.5 and 82.5 (75 ± 10.6), so 88.47 lies outside, 13.47 above our mean."""
+    """FFT's six runs are 62.5, 67.5, 75, 75, 80 and 82.5: 73.75 on average, and 88.47 lies outside, 14.72 above."""
     frame = gather(planned("table2"), RESULTS)
     printed = {Place("vit_base", "fft", 1, "cifar10_longtail_100"): Printed(88.47, 1.77)}
-    assert "88.47 ± 1.77, −13.47 ∉" in text_of(frame, printed)
+    assert "88.47 ± 1.77, −14.72 ∉" in text_of(frame, printed)
+
+
+def test_an_average_over_other_tasks_is_not_held_against_the_papers(tmp_path):
+    """The paper averages two tasks; of one of them alone, or of a third beside them, there is no such average."""
+    places = [Place("vit_base", "fft", 1, task) for task in ("cifar10_longtail_100", "cifar10_step_2", "average")]
+    printed = dict.fromkeys(places, PRINTED)
+    runs = [run for run in planned("table2") if run.method == "fft"]
+    one = [run for run in runs if run.task == "cifar10_step_2"]
+    third = [dataclasses.replace(run, id="0000000000", task="other", cell_id="other") for run in one[:1]]
+    averages = []
+    for some in (runs, one, [*runs, *third]):
+        frame = gather(some, RESULTS)
+        (row,) = rows_of(frame, columns_of(frame), printed)
+        averages.append(row.printed_average)
+    assert averages == [PRINTED, None, None]
 
 
 def test_without_runs_a_table_of_dashes(tmp_path, capsys):

@@ -51,6 +51,14 @@ def test_the_vote_of_the_three_sound_members_is_always_right(runs, tmp_path):
     assert votes(pool, 5, 10) == []
 
 
+def test_members_whose_predictions_are_gone_or_damaged_do_not_vote_and_are_counted_out(runs, tmp_path):
+    (tmp_path / runs[0].folder / "predictions.parquet").unlink()
+    (tmp_path / runs[1].folder / "predictions.parquet").write_bytes(b"PAR1")
+    frame = gather(runs, tmp_path)
+    three, five = ensemble_rows(frame, columns_of(frame), {})
+    assert [(row.cells[0].pool, row.cells[0].n) for row in (three, five)] == [(3, 1), (3, 0)]
+
+
 def test_an_ensembles_row_tells_the_pool_it_was_drawn_from(runs, tmp_path):
     """Six planned runs allow sizes 3 and 5. Of all five that finished, 3, 3, 4 and 5 vote for 1: 1 everywhere, 50 %."""
     frame = gather(runs, tmp_path)

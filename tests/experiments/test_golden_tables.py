@@ -4,11 +4,13 @@ import json
 import statistics
 
 import numpy as np
+import pandas as pd
 import pytest
 from make_runs import DRAWERS, GOLDEN, RESULTS, drawn, make_runs, planned
 
 from dsgd.evaluation import Predictions
 from experiments import tables
+from experiments.bagging import ensemble_rows
 from experiments.cells import columns_of, rows_of
 from experiments.collect import gather
 
@@ -49,6 +51,23 @@ def test_cells_follow_from_the_files_by_another_way():
             if cell.n:
                 assert cell.mean == pytest.approx(statistics.mean(accuracies))
                 assert cell.std == pytest.approx(statistics.stdev(accuracies))
+
+
+def test_a_task_of_a_pair_has_its_own_status_and_accuracy():
+    """Seed 52 of FFT collapsed on RTE alone: its MRPC is no collapse, nor is an ensemble's accuracy there RTE's."""
+    frame = gather([run for run in planned("table6") if run.task == "mrpc+rte"], RESULTS)
+    columns = columns_of(frame)
+    fft, dsgd = rows_of(frame, columns, {})
+    assert [cell.count("collapsed") for cell in (*fft.cells, *dsgd.cells)] == [0, 1, 0, 0]
+    pool = frame[frame["preset"] == "fft"]
+    three = pd.concat([pool, pool[pool["seed"] == 52]])  # the collapsed one twice, so that it wins every vote
+    votes = {row.label: row for row in ensemble_rows(three, columns, {})}["fft"]
+    (collapsed,) = [by_task for seed, by_task in zip(pool["seed"], pool["accuracy_by_task"], strict=True) if seed == 52]
+    assert [cell.accuracies for cell in votes.cells] == [
+        (pytest.approx(100 * collapsed["mrpc"]),),
+        (pytest.approx(100 * collapsed["rte"]),),
+    ]
+    assert [cell.statuses for cell in votes.cells] == [("successful",), ("collapsed",)]
 
 
 def test_the_miniatures_hold_every_state_and_status():

@@ -56,6 +56,11 @@ def test_a_damaged_memory_is_made_again(cache, content):
     assert grid("laptop/smoke") == whole
 
 
+def test_a_grid_that_cannot_be_remembered_is_composed(cache):
+    cache.write_text("no folder")
+    assert len(grid("laptop/smoke")) == 4
+
+
 def test_an_edit_of_conf_is_seen(cache, compositions, tmp_path, monkeypatch):
     copy = tmp_path / "conf"
     shutil.copytree(tree.CONF, copy)
