@@ -96,11 +96,7 @@ def report(name: str, results: Path, found: list[Found], wanted: set[State], dev
 def _sums(rest: list[Found], estimates: dict[str, Estimate | None], device: Device, *, failed: bool) -> list[str]:
     """What the runs that are still to train need altogether."""
     if not rest:
-        return [
-            "nothing is missing; --retry failed counts what has failed with it"
-            if failed
-            else "nothing is left to train"
-        ]
+        return ["nothing is missing; --retry failed adds what has failed" if failed else "nothing is left to train"]
     lines = [f"to train: {len(rest)} run{'s' * (len(rest) > 1)}, one after another on {device.name} (estimates)"]
     known = [each for entry in rest if (each := estimates[entry.run.cell_id]) is not None]
     by_basis = Counter(each.basis for each in known)
