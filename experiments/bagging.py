@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dsgd.config.schema import Evaluation
-from dsgd.ensembles import as_predictions, majority_vote, sample_ensembles
+from dsgd.ensembles import Sample, as_predictions, majority_vote, sample_ensembles
 from dsgd.evaluation import Predictions, status
 from experiments.cells import (
     Cell,
@@ -80,12 +81,16 @@ def _cell(runs: Sequence[Record], pool: Sequence[Predictions], part: str, size: 
 
 
 def votes(pool: Sequence[Predictions], size: int, draws: int) -> list[Predictions]:
-    """``draws`` ensembles, fewer where the pool does not hold as many; none where it is smaller than ``size``."""
+    """What the ensembles say that ``drawn_from`` gives."""
+    drawn = drawn_from(pool, size, draws)
+    members = () if drawn is None else drawn.members
+    return [as_predictions(majority_vote([pool[member] for member in chosen]), pool[0]) for chosen in members]
+
+
+def drawn_from(pool: Sequence[Any], size: int, draws: int) -> Sample | None:
+    """``draws`` ensembles, always the same; fewer where the pool does not hold as many, None where it holds none."""
     draws = min(draws, math.comb(len(pool), size))
-    if draws == 0:
-        return []
-    drawn = sample_ensembles(pool, size, draws, seed=0).members
-    return [as_predictions(majority_vote([pool[member] for member in members]), pool[0]) for members in drawn]
+    return sample_ensembles(pool, size, draws, seed=0) if draws else None
 
 
 def thresholds_of(run: Record) -> Evaluation:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.samples import Moments, Sample
-from experiments.statistics import binomial_interval, brown_forsythe, welch
+from experiments.statistics import binomial_interval, brown_forsythe, probability_of_improvement, welch
 
 
 class Outcome(NamedTuple):
@@ -30,8 +30,10 @@ Test = Callable[[Samples, Samples, float], Outcome]  # (of, than, limit)
 
 def higher_mean(of: Samples, than: Samples, _limit: float) -> Outcome:
     """Welch's test on mean accuracies."""
-    effect = mean_gain(of, than)
-    return Outcome(effect, _welch_of_averages(of, than), f"{effect:+.2f} points")
+    effect, text = mean_gain(of, than), ""
+    if len(of) == 1 and of[0].accuracies and than[0].accuracies:
+        text = f", better in {probability_of_improvement(of[0].accuracies, than[0].accuracies):.0%} of pairs of runs"
+    return Outcome(effect, _welch_of_averages(of, than), f"{effect:+.2f} points{text}")
 
 
 def smaller_spread(of: Samples, than: Samples, _limit: float) -> Outcome:

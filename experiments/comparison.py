@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from experiments.audit import row_averages
@@ -12,6 +13,7 @@ from experiments.cells import RUNS_TO_JUDGE, Cell, Column, Row, columns_of, rows
 from experiments.labels import shared_settings
 from experiments.names import ensemble_title, method_title, model_title, task_title, variant_title
 from experiments.printed import Place, Printed
+from experiments.statistics import interquartile_mean
 from experiments.tables import Entry, Table, Value, ranked
 
 LEGEND = (
@@ -245,6 +247,7 @@ def _record(row: Row, column: Column, cell: Cell) -> dict[str, Value]:
         "mean": cell.mean,
         "std": cell.std,
         "median": float(pd.Series(spread).median()) if spread else None,
+        "interquartile_mean": float(interquartile_mean(np.array(spread))) if spread else None,
         "min": spread[0] if spread else None,
         "max": spread[-1] if spread else None,
         "interval_low": cell.interval.low if cell.n > 1 else None,

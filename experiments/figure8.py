@@ -5,7 +5,6 @@ python -m experiments.figure8
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,10 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dsgd.ensembles import as_predictions, majority_vote, sample_ensembles
+from dsgd.ensembles import as_predictions, majority_vote
 from dsgd.evaluation import Predictions
 from experiments import figures
-from experiments.bagging import accuracy, voters
+from experiments.bagging import accuracy, drawn_from, voters
 from experiments.cells import Record
 from experiments.figures import COLUMN, FAILURES, Drawing, say
 from experiments.names import ensemble_title, model_title, task_title
@@ -59,11 +58,9 @@ def figure(frame: pd.DataFrame) -> Drawing:
 def ensembles_of(series: Series, size: int) -> list[Ensemble]:
     """As many as runs are planned, drawn as those of Table 1 are; none where too few runs have finished."""
     pool = list(voters(series.done))
-    draws = min(len(series.runs), math.comb(len(pool), size))
-    if draws == 0:
-        return []
-    drawn = sample_ensembles(pool, size, draws, seed=0).members
-    return [ensemble(*zip(*(pool[member] for member in chosen), strict=True)) for chosen in drawn]
+    drawn = drawn_from(pool, size, len(series.runs))
+    members = () if drawn is None else drawn.members
+    return [ensemble(*zip(*(pool[member] for member in chosen), strict=True)) for chosen in members]
 
 
 def ensemble(runs: Sequence[Record], members: Sequence[Predictions]) -> Ensemble:

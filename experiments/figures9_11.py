@@ -12,7 +12,7 @@ import sys
 import pandas as pd
 
 from experiments import figures
-from experiments.figures import PAGE, Drawing
+from experiments.figures import COLUMN, PAGE, Drawing
 from experiments.names import model_title, task_title
 from experiments.series import panels_of, series_of, status_legend, strip
 
@@ -20,11 +20,12 @@ COLUMNS = 3
 
 
 def figure(frame: pd.DataFrame) -> Drawing:
-    """Three panels a row."""
+    """At most three panels a row."""
     series = series_of(frame)
     panels = list(panels_of(series))
-    rows = math.ceil(len(panels) / COLUMNS)
-    canvas, axes = figures.canvas(PAGE, 0.4 + 2.1 * rows, rows, COLUMNS, squeeze=False)
+    columns, rows = min(COLUMNS, len(panels)), math.ceil(len(panels) / COLUMNS)
+    width = max(COLUMN, PAGE * columns / COLUMNS)
+    canvas, axes = figures.canvas(width, 0.4 + 2.1 * rows, rows, columns, squeeze=False)
     for panel, (model, task, shown) in zip(axes.flat, panels, strict=False):
         strip(panel, shown, [each.title for each in shown], rotation=60)
         panel.set_title(f"{model_title(model)}, {task_title(task)}")

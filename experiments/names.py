@@ -46,11 +46,17 @@ def model_title(name: str) -> str:
 
 
 def task_title(name: str) -> str:
-    """``mrpc`` → MRPC, ``mrpc+rte`` → MRPC + RTE, ``cifar10_longtail_100`` → CIFAR-10 long-tailed 100:1."""
-    parts = name.split("_")
+    """``mrpc`` → MRPC, ``mrpc+rte`` → MRPC + RTE, ``cifar10_longtail_100`` → CIFAR-10 long-tailed 100:1.
+
+    ``rte-sample``, a part of the data set, → RTE (sample).
+    """
+    whole, is_sample, _ = name.partition("-sample")
+    parts = whole.split("_")
     if len(parts) == 3 and parts[1] in IMBALANCES:
-        return f"{TASKS.get(parts[0], parts[0])} {IMBALANCES[parts[1]]} {parts[2]}:1"
-    return " + ".join(TASKS.get(part, part) for part in name.split("+"))
+        title = f"{TASKS.get(parts[0], parts[0])} {IMBALANCES[parts[1]]} {parts[2]}:1"
+    else:
+        title = " + ".join(TASKS.get(part, part) for part in whole.split("+"))
+    return f"{title} (sample)" if is_sample else title
 
 
 def method_title(label: str) -> str:

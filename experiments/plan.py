@@ -88,15 +88,16 @@ def report(name: str, results: Path, found: list[Found], wanted: set[State], dev
     counts = Counter(entry.state for entry in found)
     summary = ", ".join(f"{counts[state]} {state}" for state in STATES)
     rest = [entry for entry in found if entry.state in wanted]
+    sums = _sums(rest, estimates, device, failed=counts["failed"] > 0)
     head = f"{name}: {len(found)} runs in {len(cells)} cells, results in {results}"
-    return [head, "", *_columns(rows), "", f"{len(found)} runs: {summary}", *_sums(rest, estimates, device)]
+    return [head, "", *_columns(rows), "", f"{len(found)} runs: {summary}", *sums]
 
 
-def _sums(rest: list[Found], estimates: dict[str, Estimate | None], device: Device) -> list[str]:
+def _sums(rest: list[Found], estimates: dict[str, Estimate | None], device: Device, *, failed: bool) -> list[str]:
     """What the runs that are still to train need altogether."""
     if not rest:
-        return ["nothing is left to train"]
-    lines = [f"to train: {len(rest)} runs, one after another on {device.name} (estimates)"]
+        return ["nothing is missing; --retry failed adds what has failed" if failed else "nothing is left to train"]
+    lines = [f"to train: {len(rest)} run{'s' * (len(rest) > 1)}, one after another on {device.name} (estimates)"]
     known = [each for entry in rest if (each := estimates[entry.run.cell_id]) is not None]
     by_basis = Counter(each.basis for each in known)
     bases = "; ".join(f"{count} by {basis}" for basis, count in by_basis.items())

@@ -78,31 +78,10 @@ def bootstrap_interval(
     return Interval(float(low), float(high))
 
 
-def percentile_interval(
-    values: Values, statistic: Statistic = mean, level: float = 0.95, resamples: int = 9999, seed: int = 0
-) -> Interval:
-    """The plain percentile bootstrap interval; arguments as :func:`bootstrap_interval` has them."""
-    data = np.asarray(values, dtype=np.float64)
-    if len(data) < 2:
-        return Interval(math.nan, math.nan)
-    low, high = np.quantile(_resampled(data, statistic, resamples, seed), [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high))
-
-
 def probability_of_improvement(values: Values, others: Values) -> float:
     """Probability that a run of ``values`` beats one of ``others``, ties counting half: Mann–Whitney's U / (n m)."""
     difference = np.subtract.outer(np.asarray(values, dtype=np.float64), np.asarray(others, dtype=np.float64))
     return float(np.mean((np.sign(difference) + 1) / 2)) if difference.size else math.nan
-
-
-def mann_whitney(values: Values, others: Values) -> Test:
-    """Whether runs of one kind tend to beat those of the other (exact where there are no ties and few values)."""
-    from scipy.stats import mannwhitneyu
-
-    if not len(values) or not len(others):
-        return Test(math.nan, math.nan)
-    found = mannwhitneyu(values, others, alternative="two-sided")
-    return Test(float(found.statistic), float(found.pvalue))
 
 
 def welch(values: Values, others: Values) -> Test:
@@ -113,7 +92,7 @@ def welch(values: Values, others: Values) -> Test:
 
 
 def paired(values: Values, others: Values) -> Test:
-    """Paired t-test of equal means; position i of both is the same seed.
+    """Paired t-test of equal means; position i of both is the same seed. NaN where all differences are alike.
 
     Raises:
         ValueError: they are not of one length.
@@ -122,6 +101,8 @@ def paired(values: Values, others: Values) -> Test:
 
     if len(values) != len(others):
         raise ValueError(f"{len(values)} values and {len(others)} others are no pairs")
+    if len(values) and np.ptp(np.subtract(values, others)) == 0:
+        return Test(math.nan, math.nan)
     return _tested(ttest_rel, values, others)
 
 

@@ -14,10 +14,10 @@ from functools import cached_property
 
 import pandas as pd
 
-from dsgd.ensembles import Expectation, Sample, exact_expectation, failed_rate, sample_ensembles
+from dsgd.ensembles import Expectation, exact_expectation, failed_rate
 from dsgd.evaluation import Predictions, status
 from experiments import command
-from experiments.bagging import SIZES, accuracy, pool_of, thresholds_of, votes
+from experiments.bagging import SIZES, accuracy, drawn_from, pool_of, thresholds_of, votes
 from experiments.cells import Record, finished, groups_of
 from experiments.names import ensemble_title, method_title, model_title, task_title
 from experiments.statistics import binomial_interval
@@ -111,11 +111,11 @@ def draw(name: str, frame: pd.DataFrame) -> Table:
 def measure(pool: Pool, size: int) -> Ensembles:
     """Draw ensembles and judge them."""
     drawn = votes(pool.members, size, len(pool.runs))
-    if not drawn or pool.best is None or pool.failure_rate is None:
+    sample = drawn_from(pool.members, size, len(pool.runs))
+    if sample is None or pool.best is None or pool.failure_rate is None:
         return Ensembles(0)
     accuracies = pd.Series([accuracy(ensemble) for ensemble in drawn])
     thresholds = thresholds_of(finished(pool.runs)[0])
-    sample: Sample = sample_ensembles(pool.members, size, len(drawn), seed=0)
     expectation: Expectation = exact_expectation(pool.members, size, LIMIT)
     return Ensembles(
         drawn=len(drawn),

@@ -197,3 +197,10 @@ def test_the_command_needs_no_torch(tmp_path):
     )
     root = Path(__file__).resolve().parents[2]
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root, env={**os.environ, "DSGD_CACHE": str(tmp_path)})
+
+
+def test_failed_runs_are_not_passed_over_where_nothing_is_missing(tmp_path, capsys):
+    for run in grid("laptop/smoke"):
+        folder(tmp_path, run).mark_failed("non-finite")
+    assert plan.main(["laptop/smoke", "--results-dir", str(tmp_path)]) == 0
+    assert "nothing is missing; --retry failed adds what has failed" in capsys.readouterr().out

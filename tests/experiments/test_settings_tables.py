@@ -95,7 +95,7 @@ def test_rates_are_rows_and_are_never_pooled(tmp_path):
 
 def test_a_finished_search_names_its_choice_and_its_cost(tmp_path):
     """Three of four runs of half an hour each: 1.50 hours; with the fourth, 2 hours and a choice."""
-    runs = [run for run in planned("table2") if run.task == "cifar10_step_2"]
+    runs = [run for run in planned("table2") if run.task == "cifar10_step_2" and run.seed < 60]
     for number, run in enumerate(runs):
         if number == 3:
             assert "of which 3 have finished, in 1.50 hours" in to_markdown(

@@ -76,5 +76,6 @@ def test_names_are_written_as_the_paper_writes_them():
     assert task_title("mrpc+rte") == "MRPC + RTE"
     assert task_title("cifar10_longtail_100") == "CIFAR-10 long-tailed 100:1"
     assert task_title("bbc_news") == "BBC News"
+    assert task_title("cifar10_longtail_100-sample") == "CIFAR-10 long-tailed 100:1 (sample)"
     assert variant_title("swa", "swa3") == "SWA (k=3)"
     assert [ensemble_title("fft", 3), ensemble_title("dsgd", 9)] == ["ENS (×3)", "DSGD (×9)"]
