@@ -167,6 +167,13 @@ def test_claims_of_no_failure_need_every_run_and_one_failure_decides(failures, p
     assert judged(claim("some_fail", than=()), samples)[0] == some
 
 
+def test_two_runs_without_a_failure_are_too_few():
+    """Of 0 in 2 the exact 95 % interval reaches to 1 - 0.025^(1/2) = 84 %."""
+    samples = {at("dsgd"): sample(90.0, 91.0)}
+    assert judged(claim("none_fails", than=()), samples)[0] == "undecided"
+    assert judged(claim("some_fail", than=()), samples)[0] == "undecided"
+
+
 def test_times_are_compared_with_a_limit():
     fft = sample(80.0, 81.0, 82.0, seconds=(100, 101, 102))
     twice = sample(80.0, 81.0, 82.0, seconds=(190, 200, 210))
