@@ -130,7 +130,7 @@ def _refuse_foreign(tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig
     vocabulary = tokenizer.get_vocab()
     if set(vocabulary) <= set(tokenizer.all_special_tokens):
         raise SourceError(f"{source.location} holds no tokenizer; tokenizer.save_pretrained() writes it")
-    ids, rows = max(vocabulary.values()) + 1, config.vocab_size
+    ids, rows = tokenizer.vocab_size, config.vocab_size  # without tokens that were added to pad with
     if ids > rows:
         raise SourceError(
             f"{source.location}: the tokenizer has {ids} tokens, and the model knows {rows}; it is another's"
