@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +78,9 @@ def _finish(folder: RunFolder, name: str, generator: np.random.Generator) -> Non
     scores = generator.normal(size=(100, 2)).astype(np.float32)
     predictions = Predictions(np.arange(100), labels, scores, ["0", "1"])
     folder.write_json("environment.json", {"packages": {}})
-    folder.write_json("metrics.json", {"id": name, **evaluate(predictions, Evaluation()), "thresholds": {}})
+    thresholds = Evaluation()
+    row = {"id": name, **evaluate(predictions, thresholds), "thresholds": asdict(thresholds)}
+    folder.write_json("metrics.json", row)
     folder.write_json("state.json", {"state": "finished", "pid": 1, "host": "", "time": ""})
     predictions.save(folder.path / "predictions.parquet")
 
