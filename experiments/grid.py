@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsgd import runs
+from dsgd.cache import cache_folder
 from dsgd.config import tree
 from dsgd.config.parts import SLOTS
 from dsgd.config.schema import Config, Evaluation, ImbalanceKind, Task, TaskForm
@@ -90,12 +91,6 @@ def grid(name: str, overrides: Sequence[str] = ()) -> list[PlannedRun]:
             with contextlib.suppress(OSError):  # where nothing can be written, the next command composes again
                 runs.write_atomically(file, json.dumps([dataclasses.asdict(run) for run in found]))
     return found
-
-
-def cache_folder() -> Path:
-    """What can be made again: ``DSGD_CACHE``, else ``dsgd`` in the user's cache folder."""
-    own = os.environ.get("DSGD_CACHE")
-    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dsgd"
 
 
 def _names_a_file(run: PlannedRun) -> bool:

@@ -18,6 +18,7 @@ from dsgd.data.images import Images
 from dsgd.data.imbalance import imbalanced_rows, rows_hash
 from dsgd.data.multitask import join, joined_score
 from dsgd.data.sources import READERS
+from dsgd.data.splits import stratified_shares
 from dsgd.data.text import Split, encode
 from dsgd.evaluation import shot_accuracies
 
@@ -168,17 +169,9 @@ def _with_holdout(whole: TaskData, share: float, seed: int) -> TaskData:
 
     The task's own metrics go: they know the rows of the evaluation split alone.
     """
-    held = held_out_rows(whole.train.labels, share, seed)
-    kept = np.setdiff1d(np.arange(len(whole.train)), held)
+    kept, held = stratified_shares(whole.train.labels, range(len(whole.train)), share, seed)
     split = whole.replace(train=whole.train.take(kept), evaluation=whole.train.take(held))
     return dataclasses.replace(split, pool_size=len(kept), score=no_scores)
-
-
-def held_out_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Row numbers of ``share`` of each class, rounded and at least one, sorted, int64."""
-    generator = np.random.default_rng(seed)
-    classes = [generator.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
-    return np.sort(np.concatenate([rows[: max(1, round(share * len(rows)))] for rows in classes]))
 
 
 def bootstrap_rows(count: int, seed: int) -> np.ndarray:

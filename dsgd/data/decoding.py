@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
-from dsgd.data.cache import cached
+from dsgd.cache import cached
 from dsgd.data.images import Pixels
 from dsgd.models.sources import SourceError
 

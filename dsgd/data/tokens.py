@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import tokenizers
 
-from dsgd.data.cache import cached
+from dsgd.cache import cached
 from dsgd.data.corpus import Template
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dsgd.config.schema import Modality
 from dsgd.models.classifier import Classifier, require_fp32
 from dsgd.models.text import build_text_model, load_tokenizer
 
@@ -27,7 +28,7 @@ def build_model(model: Model, num_classes: int, seed: int, choices: int = 1, hea
         choices: input rows of one example; more than 1 asks for a shared scorer with one output.
         heads: of several tasks each one's number of classes, K at most.
     """
-    if model.modality.value == "image":
+    if model.modality is Modality.image:
         from dsgd.models.vision import build_vision_model  # timm takes seconds to import
 
         return build_vision_model(model, num_classes, seed)
@@ -36,7 +37,7 @@ def build_model(model: Model, num_classes: int, seed: int, choices: int = 1, hea
 
 def load_preprocessor(model: Model) -> PreTrainedTokenizerBase | ImagePreprocessor:
     """What turns a task's examples into the model's inputs."""
-    if model.modality.value == "image":
+    if model.modality is Modality.image:
         from dsgd.models.vision import load_image_preprocessor
 
         return load_image_preprocessor(model)

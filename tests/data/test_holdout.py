@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from dsgd.config.compose import expand, read_command
-from dsgd.data import held_out_rows, load_task
+from dsgd.data import load_task
+from dsgd.data.splits import stratified_shares
 from dsgd.models import load_preprocessor
 
 
@@ -31,7 +32,7 @@ def test_held_out_and_kept_rows_part_the_training_split(splits):
 def test_each_class_gives_its_share():
     """10 % of 40 and of 20 rows are 4 and 2; a class of 3 gives one."""
     labels = np.repeat([0, 1, 2], [40, 20, 3])
-    rows = held_out_rows(labels, 0.1, seed=0)
+    _, rows = stratified_shares(labels, range(63), 0.1, seed=0)
     assert np.bincount(labels[rows]).tolist() == [4, 2, 1]
 
 

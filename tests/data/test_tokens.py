@@ -11,8 +11,8 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
+from dsgd import cache
 from dsgd.config.schema import Model
-from dsgd.data import cache
 from dsgd.data import tokens as module
 from dsgd.data.corpus import Template
 from dsgd.data.tokens import pair_separator, tokenize, tokens
@@ -185,7 +185,7 @@ def test_the_cache_folder(monkeypatch, tmp_path):
 RACE = """
 import sys, time
 from pathlib import Path
-from dsgd.data.cache import cached
+from dsgd.cache import cached
 
 def build():
     with Path(sys.argv[1], "builds").open("a") as stream:
