@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 IGNORED = -100
 
+#: What a further forward and backward costs on a CPU beside its tokens, in tokens: weights are read and gradients added
+#: once more. Of 0, 16, …, 128, steps of minilm on MRPC were fastest from 32 on, 16 % faster than whole batches.
+PART_COST = 64
+
 
 def steps_per_epoch(examples: int, trainer: Trainer) -> int:
     """Optimiser steps of one epoch, the last, partial window included."""
@@ -44,13 +48,15 @@ def windows(
     rank: int = 0,
     *,
     homogeneous: bool = False,
+    by_length: bool = False,
 ) -> Iterator[Window]:
     """This process's windows for steps ``first`` to ``total``.
 
     Every process draws the same order from ``seed``; epoch e has its own permutation, so that a resumed run needs to
     replay nothing. ``Window.size`` counts the valid labels of all processes. A process whose share makes several
-    micro-batches sorts it by length. With ``homogeneous`` each window is of one task, drawn in proportion to the tasks'
-    examples, as jiant's ``ProportionalMultiTaskSampler`` does, and each task goes through epochs of its own.
+    micro-batches sorts it by length; with ``by_length`` it cuts the sorted share wherever that saves padding. With
+    ``homogeneous`` each window is of one task, drawn in proportion to the tasks' examples, as jiant's
+    ``ProportionalMultiTaskSampler`` does, and each task goes through epochs of its own.
     """
     tasks = tasks_of(split)
     rows_of = _of_one_task(tasks, trainer, seed, total) if homogeneous else _of_all(len(split), trainer, seed)
@@ -58,7 +64,7 @@ def windows(
         rows = rows_of(number)
         valid = int((split.labels[rows] != IGNORED).sum())
         augmentation = np.random.default_rng([seed, number, rank, 1])
-        batches = _micro_batches(split, rows[rank :: trainer.processes], rows, trainer, augmentation)
+        batches = _micro_batches(split, rows[rank :: trainer.processes], rows, trainer, augmentation, by_length)
         present = tuple(np.unique(tasks[rows]).tolist()) if len(tasks) else ()
         yield Window(batches, valid, Step(number, total), present)
 
@@ -106,15 +112,21 @@ def _of_one_task(tasks: np.ndarray, trainer: Trainer, seed: int, total: int) -> 
 
 
 def _micro_batches(
-    split: Examples, mine: np.ndarray, rows: np.ndarray, trainer: Trainer, augmentation: np.random.Generator
+    split: Examples,
+    mine: np.ndarray,
+    rows: np.ndarray,
+    trainer: Trainer,
+    augmentation: np.random.Generator,
+    by_length: bool,
 ) -> list[Batch]:
     if len(mine) == 0:  # fewer examples than processes: take part in the exchange of gradients with an ignored one
         batch = split.batch(rows[:1])
         return [Batch(batch.inputs, torch.full_like(batch.labels, IGNORED))]
     size = trainer.batch_size
-    if len(mine) > size:
+    if by_length or len(mine) > size:
         mine = _longest_first(split, mine)
-    return [split.batch(mine[start : start + size], augmentation) for start in range(0, len(mine), size)]
+    cuts = _cheapest_cuts(split.lengths[mine], size) if by_length else range(size, len(mine), size)
+    return [split.batch(part, augmentation) for part in np.split(mine, list(cuts))]
 
 
 def _longest_first(split: Examples, rows: np.ndarray) -> np.ndarray:
@@ -125,3 +137,22 @@ def _longest_first(split: Examples, rows: np.ndarray) -> np.ndarray:
     """
     ordered: np.ndarray = rows[np.argsort(-split.lengths[rows], kind="stable")]
     return ordered
+
+
+def _cheapest_cuts(lengths: np.ndarray, most: int) -> list[int]:
+    """Where to cut a share whose ``lengths`` (n,) fall, for the least padded tokens and ``PART_COST`` for each part.
+
+    The shortest path over the places between examples; no part has more than ``most`` of them.
+    """
+    costs, cut_before = np.zeros(len(lengths) + 1), [0]
+    for end in range(1, len(lengths) + 1):
+        starts = np.arange(max(0, end - most), end)
+        through = costs[starts] + (end - starts) * lengths[starts] + PART_COST
+        best = int(through.argmin())
+        costs[end] = through[best]
+        cut_before.append(int(starts[best]))
+    cuts, end = [], cut_before[-1]
+    while end > 0:
+        cuts.append(end)
+        end = cut_before[end]
+    return cuts[::-1]

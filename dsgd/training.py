@@ -18,7 +18,7 @@ from dsgd import checkpoint, evaluation
 from dsgd.batches import evaluation_batches, steps_per_epoch, tasks_of, total_steps, windows
 from dsgd.config import tree
 from dsgd.config.parts import SLOTS
-from dsgd.config.schema import Config, MultiTask, TaskBatches
+from dsgd.config.schema import Config, Modality, MultiTask, TaskBatches
 from dsgd.data import Examples, TaskData, load_task
 from dsgd.diagnostics import make_observer
 from dsgd.environment import describe_environment, make_accelerator
@@ -130,9 +130,7 @@ class Training:
         if first == 1:
             self.recorder.note(0, "initialization/relative_change", self.initial_change)
             self.evaluate(step=0)
-        rank = self.accelerator.process_index
-        order = (self.data.train, self.config.trainer, self.seeds.data_order, self.total, first, rank)
-        for window in windows(*order, homogeneous=_one_task_a_step(self.config)):
+        for window in self.windows(first):
             self.observer.before_step(self, window)
             with self.observer.during_step(self, window):
                 self.step(window)
@@ -150,6 +148,12 @@ class Training:
         variants = self._evaluate_variants(averaging.variants(self.bare))
         self.recorder.progress.close()
         return {**self._summary(predictions), **variants, **averaging.summary()}
+
+    def windows(self, first: int = 1) -> Iterator[Window]:
+        """This process's part of the examples of every optimiser step from ``first`` on."""
+        order = (self.data.train, self.config.trainer, self.seeds.data_order, self.total, first)
+        homogeneous, by_length = _one_task_a_step(self.config), splits_by_length(self.config, self.accelerator.device)
+        return windows(*order, self.accelerator.process_index, homogeneous=homogeneous, by_length=by_length)
 
     def step(self, window: Window) -> None:
         """One optimiser step: the method's slots in their fixed order."""
@@ -277,6 +281,14 @@ def _one_task_a_step(config: Config) -> bool:
     return isinstance(config.task, MultiTask) and config.task.batches is TaskBatches.homogeneous
 
 
+def splits_by_length(config: Config, device: torch.device) -> bool:
+    """Whether a batch is computed in parts of like length: on a GPU, a few long rows cost less than a second launch."""
+    if config.runtime.split_by_length is not None:
+        return config.runtime.split_by_length
+    is_text = config.model.modality is Modality.text
+    return device.type == "cpu" and is_text and not config.loss.needs_whole_window()
+
+
 def change_by(model: nn.Module, change: Callable[[], None]) -> float:
     """How far ``change`` moves the weights of ``model``: ‖Δθ‖/‖θ‖."""
     before = snapshot(model)
@@ -318,7 +330,8 @@ class InitialTraining:
         total = min(total, training.config.debug.max_steps or total)
         with _head_alone(model):
             optimizer = make_optimizer(model, trainer)
-            for window in windows(training.data.train, trainer, training.seeds.data_order, total):
+            order = (training.data.train, trainer, training.seeds.data_order, total)
+            for window in windows(*order, by_length=splits_by_length(training.config, training.accelerator.device)):
                 for batch in window.batches:
                     moved = batch.to(training.accelerator.device)
                     with training.accelerator.autocast():

@@ -1,5 +1,6 @@
 """Optimiser windows: every example once an epoch, the same examples whatever the split into micro-batches or ranks."""
 
+from itertools import combinations, pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +9,8 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import BertConfig, BertForSequenceClassification
 
-from dsgd.batches import evaluation_batches, steps_per_epoch, total_steps, windows
+from dsgd import batches
+from dsgd.batches import PART_COST, evaluation_batches, steps_per_epoch, total_steps, windows
 from dsgd.config.schema import Debug, Trainer
 from dsgd.data.text import Split
 from dsgd.methods.contracts import Batch
@@ -92,7 +94,7 @@ def test_sorted_micro_batches_compute_less_padding():
     assert whole.batches[0].inputs["input_ids"].numel() == 72
 
 
-def test_sorting_by_length_leaves_the_window_s_loss_and_gradient():
+def test_sorting_by_length_leaves_the_window_s_loss_and_gradient(monkeypatch):
     """Twelve texts of 1 to 12 tokens in float64: as one micro-batch, and in four sorted ones of different widths."""
     lengths = np.random.default_rng(0).permutation(12) + 1
     split = Split(
@@ -108,9 +110,9 @@ def test_sorting_by_length_leaves_the_window_s_loss_and_gradient():
         torch.manual_seed(0)
         model = BertForSequenceClassification(BertConfig(vocab_size=20, num_labels=3, **sizes)).double().eval()
 
-    def loss_and_gradient(trainer):
+    def loss_and_gradient(trainer, by_length=False):
         model.zero_grad()
-        (window,) = windows(split, trainer, seed=1, total=1)
+        (window,) = windows(split, trainer, seed=1, total=1, by_length=by_length)
         total = 0.0
         for batch in window.batches:
             loss = cross_entropy(model(**batch.inputs).logits, batch.labels, reduction="sum") / window.size
@@ -118,12 +120,45 @@ def test_sorting_by_length_leaves_the_window_s_loss_and_gradient():
             total += loss.item()
         return len(window.batches), total, [parameter.grad.clone() for parameter in model.parameters()]
 
+    monkeypatch.setattr(batches, "PART_COST", 7)
     count, loss, gradient = loss_and_gradient(Trainer(batch_size=12))
-    more, same_loss, same_gradient = loss_and_gradient(Trainer(batch_size=3, accumulation=4))
-    assert (count, more) == (1, 4)
-    assert same_loss == pytest.approx(loss, rel=1e-12)
-    for one, other in zip(gradient, same_gradient, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-14)
+    assert count == 1
+    sorted_ones, by_length = (Trainer(batch_size=3, accumulation=4), False, 4), (Trainer(batch_size=12), True, 3)
+    for trainer, cuts_by_length, expected in (sorted_ones, by_length):
+        more, same_loss, same_gradient = loss_and_gradient(trainer, cuts_by_length)
+        assert more == expected
+        assert same_loss == pytest.approx(loss, rel=1e-12)
+        for one, other in zip(gradient, same_gradient, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("most", [9, 4, 2])
+def test_a_share_is_cut_where_it_costs_least(most):
+    """Against all 256 ways to cut nine texts; a part pays ``PART_COST`` tokens and no part is larger than ``most``."""
+    lengths = np.array([200, 190, 90, 85, 80, 60, 30, 12, 10])
+
+    def cost(cuts):
+        edges = [0, *cuts, 9]
+        return sum((b - a) * lengths[a] + PART_COST for a, b in pairwise(edges))
+
+    ways = [cuts for count in range(9) for cuts in combinations(range(1, 9), count)]
+    allowed = [cuts for cuts in ways if max(b - a for a, b in pairwise([0, *cuts, 9])) <= most]
+    found = batches._cheapest_cuts(lengths, most)
+    assert cost(found) == min(map(cost, allowed))
+    assert tuple(found) in allowed
+
+
+def test_texts_of_one_length_stay_together():
+    assert batches._cheapest_cuts(np.full(20, 32), 20) == []
+
+
+def test_a_share_split_by_length_holds_the_same_examples():
+    split, trainer = Rows(40), Trainer(batch_size=20)
+    split.lengths = np.where(np.arange(40) % 4, 10, 500)
+    for one, other in zip(windows(split, trainer, 1, 2), windows(split, trainer, 1, 2, by_length=True), strict=True):
+        assert sorted(all_rows(one)) == sorted(all_rows(other))
+        assert one.size == other.size
+        assert [set(split.lengths[rows]) for rows in rows_of(other)] == [{500}, {10}]
 
 
 @pytest.mark.parametrize("count", [23, 21])  # 21: the last window has one example, so one of two ranks has none

@@ -10,6 +10,7 @@ import torch
 
 from dsgd.config.validation import problems
 from dsgd.environment import keep_freed_memory, memory_share, set_tf32, synchronize
+from dsgd.training import splits_by_length
 from shared import losses
 
 #: A transformer of two small blocks on scikit-learn's digits.
@@ -59,6 +60,28 @@ def test_only_what_stays_exact_is_compiled(run_of, overrides, reason):
     found = problems(replace(config, runtime=replace(config.runtime, compile=True)))
     assert len(found) == 1
     assert found[0].startswith(f"runtime.compile = true: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (SMALL, "model=vit_digits reads images, which have no padding"),
+        (("method=dsgd", "loss.normalization=sum_w"), "loss=dsgd as set weighs by sums over the whole window"),
+    ],
+)
+def test_what_cannot_be_computed_in_parts_is_not_split(run_of, overrides, reason):
+    config = run_of(*overrides).config
+    assert not splits_by_length(config, torch.device("cpu"))
+    found = problems(replace(config, runtime=replace(config.runtime, split_by_length=True)))
+    assert found == [f"runtime.split_by_length = true: {reason}; give null or false"]
+
+
+def test_texts_are_split_by_length_on_a_cpu_unless_told_otherwise(run_of):
+    config, cpu = run_of().config, torch.device("cpu")
+    assert splits_by_length(config, cpu)
+    assert not splits_by_length(config, torch.device("cuda"))
+    assert not splits_by_length(run_of("runtime.split_by_length=false").config, cpu)
+    assert run_of("runtime.split_by_length=false").id == run_of().id
 
 
 @pytest.mark.slow

@@ -61,6 +61,7 @@ ASIDE = (
     "runtime.progress",
     "runtime.log_every",
     "runtime.eval_batch_size",
+    "runtime.split_by_length",
     "runtime.checkpoint_every",
     "runtime.keep_checkpoint",
     "runtime.seeds_per_device",

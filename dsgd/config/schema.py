@@ -239,6 +239,7 @@ class Runtime:
     progress: Progress = Progress.auto
     log_every: int = at_least(10, 1)  # optimiser steps between two reads of the device's statistics
     eval_batch_size: int = at_least(64, 1)
+    split_by_length: bool | None = None  # compute a batch in parts of like length; null = of texts on a CPU
     checkpoint_every: int | None = at_least(None, 1)  # optimiser steps between resume points; null = none
     keep_checkpoint: bool = False  # leave the evaluated weights in checkpoint/
     seeds_per_device: str = "1"  # runs that share a CUDA device; auto = by trial

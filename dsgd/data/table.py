@@ -112,8 +112,9 @@ def _classes(labels: list[str], path: Path) -> list[str]:
         SourceError: one class only, or one in two spellings, or so many that they can only be numbers to predict or
             texts.
     """
-    order = _order(set(labels))
-    classes = sorted(set(labels), key=order)
+    distinct = list(dict.fromkeys(labels))  # in their order of appearance: two of one key are told in it too
+    order = _order(distinct)
+    classes = sorted(distinct, key=order)
     for one, other in pairwise(classes):
         if order(one) == order(other):
             raise SourceError(f"{path}: {one!r} and {other!r} are one label in two spellings; write both alike")
@@ -127,7 +128,7 @@ def _classes(labels: list[str], path: Path) -> list[str]:
     return classes
 
 
-def _order(labels: set[str]) -> Callable[[str], Any]:
+def _order(labels: list[str]) -> Callable[[str], Any]:
     """2 before 10 where all labels are numbers, exactly; else by spelling, blanks around it aside."""
     try:
         finite = all(Decimal(label).is_finite() for label in labels)

@@ -61,7 +61,7 @@ def _throughput(*, tuned: bool) -> Measure:
         count = 3 if quick else 10
         ours = trainer.Ours(folder, count)
         print(f"  ({ours.rows})")
-        return paired(trainer.Theirs(folder, count, ours.training, tuned), ours, 2 if quick else 10)
+        return paired(trainer.Theirs(folder, count, ours.training, tuned), ours, 2 if quick else 6)
 
     return measure
 
@@ -82,7 +82,7 @@ ROWS = (
     Row("overhead", "overhead of a run of a warm sweep", "≤", 1.5, " s",
         lambda folder, quick: sweeps.overhead(folder, 2 if quick else 8)),
     Row("two_workers", "runs per hour of two workers / one", "≥", 1.7, "",
-        lambda folder, quick: sweeps.two_workers(folder, 5 if quick else 100)),
+        lambda folder, quick: sweeps.two_workers(folder, 60, 1 if quick else 2)),
     Row("plan_cold", "plan of 840 runs, never planned before", "≤", 15, " s",
         lambda folder, _: sweeps.plan(folder, warm=False)),
     Row("plan_cached", "plan of 840 runs, planned before", "≤", 2, " s",

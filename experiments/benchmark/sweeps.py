@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import numpy as np
 from dsgd.config.compose import expand, read_command
 from dsgd.execution import execute
 from dsgd.runs import RunFolder, folder_of
+from experiments.benchmark.ratios import paired
 from experiments.grid import grid
 
 ROOT = Path(__file__).parents[2]
@@ -43,13 +45,21 @@ def overhead(folder: Path, runs: int) -> list[float]:
     return seconds[1:]
 
 
-def two_workers(folder: Path, steps: int) -> list[float]:
-    """Runs per hour of two workers over those of one, of the same four runs, with one thread each."""
-    common = ("debug=none", *SHORT[1:], "hydra.mode=MULTIRUN", "seed=1,2,3,4", f"trainer.max_steps={steps}")
-    small = ("task.max_length=32", "debug.examples=200")
-    one = _seconds("run.py", f"results_dir={folder / 'one'}", *common, *small)
-    two = _seconds("run.py", f"results_dir={folder / 'two'}", "hydra/launcher=two_workers", *common, *small)
-    return [one / two]
+def two_workers(folder: Path, steps: int, pairs: int) -> list[float]:
+    """Runs per hour of two workers over those of one, of the same four runs, with one thread each.
+
+    Of whole commands: what starts once, Python and its imports, counts too, and weighs more the shorter the runs are.
+    """
+    common = (*SHORT[1:], "debug.examples=200", "hydra.mode=MULTIRUN", "seed=1,2,3,4")
+    small = ("task.max_length=32", f"trainer.max_steps={steps}")
+
+    def sweep(launcher: str) -> float:
+        results = folder / launcher
+        seconds = _seconds("run.py", f"results_dir={results}", f"hydra/launcher={launcher}", *common, *small)
+        shutil.rmtree(results)
+        return seconds
+
+    return paired(lambda: sweep("basic"), lambda: sweep("two_workers"), pairs)
 
 
 def plan(folder: Path, *, warm: bool) -> list[float]:

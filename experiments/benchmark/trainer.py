@@ -6,7 +6,6 @@ Both clocks cover making batches, forward, backward, clipping and AdamW, and nei
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,6 @@ import numpy as np
 from experiments.benchmark.steps import make_training
 
 if TYPE_CHECKING:
-    import torch
-
     from dsgd.training import Training
 
 BATCH = 20
@@ -31,7 +28,7 @@ class Ours:
     def __init__(self, folder: Path, steps: int) -> None:
         self.training, self.rows = _on_mrpc(folder)
         self.training.model.train()
-        self._windows = _endless(self.training)
+        self._windows = self.training.windows()
         self._steps = steps
         self()
 
@@ -46,11 +43,14 @@ class Ours:
 class Theirs:
     """The same by ``transformers.Trainer``: its defaults, or ``tuned`` with bf16, dynamic padding and fused AdamW.
 
-    Its defaults pad every example to the task's length, as ``transformers``' own GLUE script does.
+    By default it stacks what it is given, so that all examples are padded beforehand, to the longest of the split. It
+    pads to the longest of a batch once it is given a tokenizer.
     """
 
     def __init__(self, folder: Path, steps: int, training: Training, tuned: bool) -> None:
         from transformers import Trainer, TrainerCallback, TrainingArguments
+
+        from dsgd.models import load_preprocessor
 
         self._clock = clock = []  # type: list[float]
 
@@ -58,40 +58,26 @@ class Theirs:
             def on_step_end(self, *_: Any, **__: Any) -> None:
                 clock.append(time.perf_counter())
 
+        split, self._calls = training.data.train, 0
+        self._rows = _unpadded(split) if tuned else _padded(split)
         settings = {"bf16": True, "optim": "adamw_torch_fused"} if tuned else {}
         arguments = TrainingArguments(
             output_dir=str(folder), per_device_train_batch_size=BATCH, max_steps=steps + 1, use_cpu=True,
             report_to="none", save_strategy="no", disable_tqdm=True, logging_strategy="no", **settings,
         )  # fmt: skip
-        split = training.data.train
         self._trainer = Trainer(
-            model=_network(), args=arguments, train_dataset=_rows(split),
-            data_collator=_Collator(None if tuned else training.config.task.max_length), callbacks=[Clock()],
+            model=_network(), args=arguments, train_dataset=self._rows, callbacks=[Clock()],
+            processing_class=load_preprocessor(training.config.model) if tuned else None,
         )  # fmt: skip
 
     def __call__(self) -> float:
-        """Seconds of ``steps`` steps after a first."""
+        """Seconds of ``steps`` steps after a first, of other batches each time."""
         self._clock.clear()
+        self._calls += 1
+        order = np.random.default_rng(self._calls).permutation(len(self._rows))  # its own shuffle is the same each time
+        self._trainer.train_dataset = [self._rows[row] for row in order]
         self._trainer.train()
         return self._clock[-1] - self._clock[0]
-
-
-class _Collator:
-    """Pads to ``length``, or to the longest of the batch."""
-
-    def __init__(self, length: int | None) -> None:
-        self.length = length
-
-    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        import torch
-
-        length = self.length or max(len(row["input_ids"]) for row in rows)
-        ids = torch.zeros(len(rows), length, dtype=torch.int64)
-        mask = torch.zeros_like(ids)
-        for number, row in enumerate(rows):
-            ids[number, : len(row["input_ids"])] = torch.as_tensor(row["input_ids"])
-            mask[number, : len(row["input_ids"])] = 1
-        return {"input_ids": ids, "attention_mask": mask, "labels": torch.tensor([row["labels"] for row in rows])}
 
 
 def _on_mrpc(folder: Path) -> tuple[Training, str]:
@@ -115,18 +101,16 @@ def _made_up(split: Any) -> Any:
     return split
 
 
-def _endless(training: Training) -> Iterator[Any]:
-    from dsgd.batches import windows
+def _unpadded(split: Any) -> list[dict[str, Any]]:
+    batches = (split.batch(np.array([row])) for row in range(len(split)))
+    return [{"input_ids": batch.inputs["input_ids"][0], "labels": int(batch.labels[0])} for batch in batches]
 
-    yield from windows(training.data.train, training.config.trainer, 0, training.total)
 
-
-def _rows(split: Any) -> list[dict[str, Any]]:
-    rows = []
-    for number in range(len(split)):
-        batch = split.batch(np.array([number]))
-        rows.append({"input_ids": batch.inputs["input_ids"][0].numpy(), "labels": int(batch.labels[0])})
-    return rows
+def _padded(split: Any) -> list[dict[str, Any]]:
+    whole = split.batch(np.arange(len(split)))
+    columns = {name: whole.inputs[name] for name in ("input_ids", "attention_mask")}
+    return [{**{name: column[row] for name, column in columns.items()}, "labels": int(whole.labels[row])}
+            for row in range(len(split))]  # fmt: skip
 
 
 def _network() -> Any:

@@ -90,6 +90,17 @@ def _compiled_code_is_what_runs(config: Config) -> list[str]:
     return [describe("runtime.compile", "true", f"{obstacle}; give false") for obstacle in obstacles]
 
 
+def _parts_of_a_batch_can_be_computed_alone(config: Config) -> list[str]:
+    if not config.runtime.split_by_length:
+        return []
+    obstacles = []
+    if config.model.modality is not Modality.text:
+        obstacles.append(f"model={config.model.name} reads images, which have no padding")
+    if config.loss.needs_whole_window():
+        obstacles.append(f"loss={config.loss.name} as set weighs by sums over the whole window")
+    return [describe("runtime.split_by_length", "true", f"{obstacle}; give null or false") for obstacle in obstacles]
+
+
 def _the_fused_kernel_can_serve(config: Config) -> list[str]:
     loss = config.loss
     if not isinstance(loss, CrossEntropy | DSGD) or loss.backend is not Backend.triton:
@@ -128,6 +139,7 @@ RULES: tuple[Callable[[Config], list[str]], ...] = (
     _cuda_s_settings_have_cuda,
     _ranks_share_no_device,
     _compiled_code_is_what_runs,
+    _parts_of_a_batch_can_be_computed_alone,
     _the_fused_kernel_can_serve,
     _observers_are_known,
 )
