@@ -1,29 +1,27 @@
 """``python -m experiments.benchmark``: what things cost on this CPU, each beside its bar.
 
 Ratios are of neighbouring measurements in one process, their median with a 95 % bootstrap interval; a bar is missed
-only where the whole interval lies beyond it. Exits 1 if one is missed or could not be measured.
+only where the whole interval lies beyond it. Exits 1 if one is missed or could not be measured. Where there is a CUDA
+device, ``experiments.benchmark.gpu`` follows.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+from dsgd.config.cuda import cuda_device_count
 from dsgd.runs import write_atomically
 from dsgd.summary import markdown_table
-from experiments.benchmark import steps, sweeps, trainer
+from experiments.benchmark import gpu, steps, sweeps, trainer
 from experiments.benchmark.ratios import Interval, interval, paired
-
-PACKAGES = ("torch", "transformers", "accelerate", "numpy", "pandas")
+from experiments.benchmark.surroundings import surroundings
 
 #: From a scratch folder and whether to be quick, to the samples.
 Measure = Callable[[Path, bool], list[float]]
@@ -49,8 +47,10 @@ def _steps(*overrides: str, beside: Sequence[str] = (), halves: bool = False) ->
     """Steps of ``overrides`` over those of plain fine-tuning, ``beside`` said to both."""
 
     def measure(folder: Path, quick: bool) -> list[float]:
-        one = steps.Stepper(folder, *overrides, *beside, halves=halves)
-        other = steps.Stepper(folder, "method=fft", *beside, halves=halves)
+        one, other = (
+            steps.Stepper(steps.make_training(folder, *said, *beside), halves=halves)
+            for said in (overrides, ["method=fft"])
+        )
         return paired(one, other, 6 if quick else 60)
 
     return measure
@@ -59,9 +59,10 @@ def _steps(*overrides: str, beside: Sequence[str] = (), halves: bool = False) ->
 def _throughput(*, tuned: bool) -> Measure:
     def measure(folder: Path, quick: bool) -> list[float]:
         count = 3 if quick else 10
-        ours = trainer.Ours(folder, count)
-        print(f"  ({ours.rows})")
-        return paired(trainer.Theirs(folder, count, ours.training, tuned), ours, 2 if quick else 6)
+        training, rows = trainer.on_mrpc(folder)
+        print(f"  ({rows})")
+        ours, theirs = trainer.Ours(training, count), trainer.Theirs(folder, training, count, tuned=tuned)
+        return paired(theirs, ours, 2 if quick else 6)
 
     return measure
 
@@ -105,9 +106,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(f"{row.name:16} {row.side} {row.bar:g}{row.unit:2} {row.what}" for row in rows))
         return 0
     records = [_measured(row, options.quick) for row in rows]
-    command = " ".join(["python -m experiments.benchmark", *(sys.argv[1:] if arguments is None else arguments)])
-    write_atomically(options.out, json.dumps({"command": command, **_surroundings(), "rows": records}, indent=1) + "\n")
     print("\n" + "\n".join(markdown_table([["what", "bar", "median", "95 % interval", ""], *map(_line, records)])))
+    command = " ".join(["python -m experiments.benchmark", *(sys.argv[1:] if arguments is None else arguments)])
+    found: dict[str, Any] = {"command": command, **surroundings(), "rows": records}
+    if cuda_device_count() and not options.only:
+        found["gpu"] = gpu.measure()
+    write_atomically(options.out, json.dumps(found, indent=1) + "\n")
     print(f"written: {options.out}")
     return int(any(record["verdict"] != "met" for record in records))
 
@@ -132,23 +136,6 @@ def _line(record: dict[str, Any]) -> list[str]:
     unit = record["unit"]
     numbers = f"{record['median']:.3f}{unit}", f"{record['low']:.3f} to {record['high']:.3f}{unit}"
     return [record["what"], record["bar"], *numbers, record["verdict"]]
-
-
-def _surroundings() -> dict[str, Any]:
-    cpu = next(
-        (line.split(":", 1)[1].strip() for line in _cpuinfo() if line.startswith("model name")), platform.processor()
-    )
-    return {
-        "time": time.strftime("%Y-%m-%d"),
-        "cpu": cpu,
-        "python": platform.python_version(),
-        "versions": {package: version(package) for package in PACKAGES},
-    }
-
-
-def _cpuinfo() -> list[str]:
-    file = Path("/proc/cpuinfo")
-    return file.read_text().splitlines() if file.exists() else []
 
 
 if __name__ == "__main__":

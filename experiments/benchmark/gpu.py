@@ -1,112 +1,60 @@
-"""The fused loss on a CUDA device against the same arithmetic in PyTorch and against Liger-Kernel's cross-entropy.
+"""``python -m experiments.benchmark.gpu``: the fused loss and whole training steps on a CUDA device.
 
-``python -m experiments.benchmark.gpu`` prints a table of medians, of forward and backward together, host time included:
-with few classes a loss costs its launches. Where there is no CUDA device it says so and exits 0.
+Prints two tables and writes one JSON file; takes some minutes, and neither a hub nor pretrained weights. Where there is
+no CUDA device it says so and exits 0, for nothing here has a bar.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
-from collections.abc import Callable, Iterator
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-CLASSES = (2, 100, 32_768, 131_072)
-ROWS = (20, 512, 8192)
-CONTESTANTS = ("fused", "eager", "torch.compile", "liger")
-
-#: Seconds of repetitions behind each median, after as many as the timer wants for warming up.
-SECONDS = 0.2
+from dsgd.config.cuda import cuda_device_count
+from dsgd.runs import write_atomically
+from experiments.benchmark import losses, models
+from experiments.benchmark.surroundings import surroundings
 
 
-class Cell(NamedTuple):
-    """One size, and each contestant's median in microseconds; None where it was not installed or out of memory."""
-
-    classes: int
-    rows: int
-    medians: dict[str, float | None]
-
-
-def main() -> int:
-    """Print the table; always 0, for it has no bar."""
-    import torch
-
-    if not torch.cuda.is_available():
-        print("There is no CUDA device here: the fused loss is not measured.")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print and write."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.benchmark.gpu", allow_abbrev=False)
+    out = Path("results/gpu/benchmark.json")
+    parser.add_argument("--out", type=Path, default=out, help="where the numbers go")
+    options = parser.parse_args(arguments)
+    if not cuda_device_count():
+        print("There is no CUDA device here: nothing is measured.")
         return 0
-    print(f"Loss, forward and backward, bfloat16 logits, median µs on {torch.cuda.get_device_name()}\n")
-    print("| classes | rows | " + " | ".join(CONTESTANTS) + " |")
-    print("|--:" * (2 + len(CONTESTANTS)) + "|")
-    for cell in measure():
-        medians = ("–" if value is None else f"{value:.0f}" for value in cell.medians.values())
-        print(f"| {cell.classes} | {cell.rows} | " + " | ".join(medians) + " |", flush=True)
+    command = " ".join(["python -m experiments.benchmark.gpu", *(sys.argv[1:] if arguments is None else arguments)])
+    found = {"command": command, **surroundings(), **measure()}
+    write_atomically(options.out, json.dumps(found, indent=1) + "\n")
+    print(f"written: {options.out}")
     return 0
 
 
-def measure() -> Iterator[Cell]:
-    """Every size, measured as it is asked for."""
-    for classes in CLASSES:
-        for rows in ROWS:
-            yield Cell(classes, rows, {name: median(name, rows, classes) for name in CONTESTANTS})
-
-
-def median(name: str, rows: int, classes: int) -> float | None:
-    """Microseconds of one forward and backward of the contestant ``name`` on a CUDA device."""
-    import torch
-    from torch.utils.benchmark import Timer
-
-    if name == "liger" and find_spec("liger_kernel") is None:
-        return None
-    torch.compiler.reset()  # else the ninth size would run uncompiled
-    try:
-        run = step(name, rows, classes, "cuda")
-        run()
-        return float(Timer("run()", globals={"run": run}).blocked_autorange(min_run_time=SECONDS).median * 1e6)
-    except torch.OutOfMemoryError:
-        return None
-    finally:
-        torch.cuda.empty_cache()
-
-
-def step(name: str, rows: int, classes: int, device: str) -> Callable[[], tuple[Tensor, Tensor]]:
-    """A function that returns the contestant's mean loss of random logits, and their gradient.
-
-    Liger-Kernel computes cross-entropy alone, without groups, weights and statistics, and writes over the logits.
-    """
+def measure() -> dict[str, Any]:
+    """All of it, printed as it comes: the device's name, ``losses`` and ``models``."""
     import torch
 
-    from dsgd.loss import dsgd_loss
+    name = torch.cuda.get_device_name()
+    cells: list[losses.Cell] = []
+    contests: list[dict[str, Any]] = []
 
-    generator = torch.Generator(device).manual_seed(0)
-    logits = torch.randn(rows, classes, device=device, dtype=torch.bfloat16, generator=generator).requires_grad_()
-    labels = torch.randint(classes, (rows,), device=device, generator=generator)
-    gamma = torch.tensor(0.5, device=device)
+    def kept(found: Iterator[Any], records: list[Any]) -> Iterator[Any]:
+        for record in found:
+            records.append(record)
+            yield record
 
-    def ours(backend: str) -> Tensor:
-        return dsgd_loss(logits, labels, gamma, rows, backend=backend)[0]  # type: ignore[arg-type]
-
-    def liger() -> Tensor:
-        from liger_kernel.transformers import LigerCrossEntropyLoss
-
-        loss: Tensor = LigerCrossEntropyLoss()(logits, labels)
-        return loss
-
-    losses: dict[str, Callable[[], Tensor]] = {
-        "fused": lambda: ours("triton"),
-        "eager": lambda: ours("reference"),
-        "torch.compile": torch.compile(lambda: ours("reference"), fullgraph=True),
-        "liger": liger,
-    }
-    loss = losses[name]
-
-    def run() -> tuple[Tensor, Tensor]:
-        value = loss()
-        return value.detach(), torch.autograd.grad(value, logits)[0]
-
-    return run
+    print(f"\nLoss, forward and backward, bfloat16 logits, medians on {name}\n")
+    for line in losses.table(kept(losses.measure(), cells)):
+        print(line, flush=True)
+    print("\nOptimiser steps in bf16, random weights of the published shapes\n")
+    for line in models.table(kept(models.measure(), contests)):
+        print(line, flush=True)
+    return {"gpu": name, "losses": [cell._asdict() for cell in cells], "models": contests}
 
 
 if __name__ == "__main__":

@@ -29,13 +29,12 @@ class Stepper:
     """Calling it takes the next optimiser step and returns its seconds.
 
     Args:
-        folder: where the run's files may go.
-        overrides: as on ``run.py``'s command line.
+        training: as ``make_training`` makes it.
         halves: put every second example into C, the others into W, whatever the model says.
     """
 
-    def __init__(self, folder: Path, *overrides: str, halves: bool = False) -> None:
-        self.training = make_training(folder, *overrides)
+    def __init__(self, training: Training, *, halves: bool = False) -> None:
+        self.training = training
         if halves:
             _judge_by_turns(self.training)
         self.training.model.train()
@@ -55,15 +54,21 @@ class Stepper:
         return time.perf_counter() - started
 
 
-def make_training(folder: Path, *overrides: str) -> Training:
-    """A training as ``run.py`` would begin it, on one thread."""
+def make_training(folder: Path, *overrides: str, device: str = "cpu") -> Training:
+    """A training as ``run.py`` would begin it on ``device``, on one thread and of steps without an end.
+
+    Args:
+        folder: where the run's files may go.
+        overrides: as on ``run.py``'s command line.
+        device: as ``runtime.device``.
+    """
     import torch
 
     from dsgd.environment import make_accelerator
     from dsgd.training import Training
 
     torch.set_num_threads(1)
-    fixed = [f"results_dir={folder}", "model=minilm", "tracking=none", "runtime.device=cpu", "trainer.max_steps=100000"]
+    fixed = [f"results_dir={folder}", "tracking=none", f"runtime.device={device}", "trainer.max_steps=100000"]
     (run,) = expand(read_command([*fixed, *overrides]))
     files = RunFolder(folder / run.id)
     files.write("config.yaml", tree.to_yaml(run.config))

@@ -1,4 +1,4 @@
-"""Training throughput on MRPC beside ``transformers.Trainer``: same weights, same examples, batches of 20, one thread.
+"""Training throughput beside ``transformers.Trainer``: same weights, same examples, same batch size.
 
 Both clocks cover making batches, forward, backward, clipping and AdamW, and neither covers evaluation or start-up.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dsgd.config.schema import Modality
 from experiments.benchmark.steps import make_training
 
 if TYPE_CHECKING:
@@ -23,10 +24,10 @@ MEAN, DEVIATION, LEAST, MOST = 53, 14, 18, 103
 
 
 class Ours:
-    """Calling it trains ``steps`` steps and returns the seconds; ``rows`` says what the data are."""
+    """Calling it trains the next ``steps`` steps and returns the seconds."""
 
-    def __init__(self, folder: Path, steps: int) -> None:
-        self.training, self.rows = _on_mrpc(folder)
+    def __init__(self, training: Training, steps: int) -> None:
+        self.training = training
         self.training.model.train()
         self._windows = self.training.windows()
         self._steps = steps
@@ -34,10 +35,10 @@ class Ours:
 
     def __call__(self) -> float:
         """Seconds of the next ``steps`` steps."""
-        started = time.perf_counter()
+        started = _now(self.training)
         for _ in range(self._steps):
             self.training.step(next(self._windows))
-        return time.perf_counter() - started
+        return _now(self.training) - started
 
 
 class Theirs:
@@ -47,7 +48,7 @@ class Theirs:
     pads to the longest of a batch once it is given a tokenizer.
     """
 
-    def __init__(self, folder: Path, steps: int, training: Training, tuned: bool) -> None:
+    def __init__(self, folder: Path, training: Training, steps: int, *, tuned: bool) -> None:
         from transformers import Trainer, TrainerCallback, TrainingArguments
 
         from dsgd.models import load_preprocessor
@@ -55,19 +56,22 @@ class Theirs:
         self._clock = clock = []  # type: list[float]
 
         class Clock(TrainerCallback):  # type: ignore[misc]
-            def on_step_end(self, *_: Any, **__: Any) -> None:
-                clock.append(time.perf_counter())
+            def on_step_end(self, _arguments: Any, state: Any, *_: Any, **__: Any) -> None:
+                if state.global_step in (1, steps + 1):  # asking waits for the device
+                    clock.append(_now(training))
 
-        split, self._calls = training.data.train, 0
+        config, split, self._calls = training.config, training.data.train, 0
+        on_cpu, reads_text = training.accelerator.device.type == "cpu", config.model.modality is Modality.text
         self._rows = _unpadded(split) if tuned else _padded(split)
         settings = {"bf16": True, "optim": "adamw_torch_fused"} if tuned else {}
         arguments = TrainingArguments(
-            output_dir=str(folder), per_device_train_batch_size=BATCH, max_steps=steps + 1, use_cpu=True,
-            report_to="none", save_strategy="no", disable_tqdm=True, logging_strategy="no", **settings,
+            output_dir=str(folder), per_device_train_batch_size=config.trainer.batch_size, max_steps=steps + 1,
+            use_cpu=on_cpu, report_to="none", save_strategy="no", disable_tqdm=True, logging_strategy="no",
+            remove_unused_columns=False, **settings,
         )  # fmt: skip
         self._trainer = Trainer(
-            model=_network(), args=arguments, train_dataset=self._rows, callbacks=[Clock()],
-            processing_class=load_preprocessor(training.config.model) if tuned else None,
+            model=_network(training), args=arguments, train_dataset=self._rows, callbacks=[Clock()],
+            processing_class=load_preprocessor(config.model) if tuned and reads_text else None,
         )  # fmt: skip
 
     def __call__(self) -> float:
@@ -80,7 +84,7 @@ class Theirs:
         return self._clock[-1] - self._clock[0]
 
 
-def _on_mrpc(folder: Path) -> tuple[Training, str]:
+def on_mrpc(folder: Path) -> tuple[Training, str]:
     """A training on MRPC; on texts of such lengths where it is not there."""
     from dsgd.config.messages import ConfigErrors
     from dsgd.models.sources import SourceError
@@ -102,8 +106,13 @@ def _made_up(split: Any) -> Any:
 
 
 def _unpadded(split: Any) -> list[dict[str, Any]]:
+    """Rows as a collator with a tokenizer takes them; of images, which have no padding, as the default one does."""
+    kept = ("input_ids", "pixels")
     batches = (split.batch(np.array([row])) for row in range(len(split)))
-    return [{"input_ids": batch.inputs["input_ids"][0], "labels": int(batch.labels[0])} for batch in batches]
+    return [
+        {**{name: batch.inputs[name][0] for name in kept if name in batch.inputs}, "labels": int(batch.labels[0])}
+        for batch in batches
+    ]
 
 
 def _padded(split: Any) -> list[dict[str, Any]]:
@@ -113,10 +122,35 @@ def _padded(split: Any) -> list[dict[str, Any]]:
             for row in range(len(split))]  # fmt: skip
 
 
-def _network() -> Any:
-    """The packaged encoder under a fresh head, as ``run.py`` builds it, but answering as the Trainer asks."""
-    from dsgd.config.compose import expand, read_command
+def _network(training: Training) -> Any:
+    """The same weights as ``training`` started from, answering as the Trainer asks."""
+    import torch
+    from torch import nn
+
     from dsgd.models import build_model
 
-    (run,) = expand(read_command(["model=minilm"]))
-    return build_model(run.config.model, 5, 0).network
+    model, classes = training.config.model, len(training.data.classes)
+    classifier = build_model(model, classes, training.seeds.initialization)
+    if model.modality is Modality.text:
+        return classifier.network
+
+    class Answering(nn.Module):
+        """timm's models give logits alone."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.classifier = classifier
+
+        def forward(self, pixels: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+            logits = self.classifier(pixels=pixels)
+            return {"loss": nn.functional.cross_entropy(logits.float(), labels), "logits": logits}
+
+    return Answering()
+
+
+def _now(training: Training) -> float:
+    """The time once all that was asked of the device is done."""
+    from dsgd.environment import synchronize
+
+    synchronize(training.accelerator.device)
+    return time.perf_counter()

@@ -58,7 +58,7 @@ def test_the_file_and_the_exit_status_say_how_it_went(tmp_path, monkeypatch, cap
     assert benchmark.main(["--only", "row", "--out", str(tmp_path / "b.json")]) == code
     written = json.loads((tmp_path / "b.json").read_text())
     assert written["command"] == f"python -m experiments.benchmark --only row --out {tmp_path / 'b.json'}"
-    assert set(written["versions"]) == set(benchmark.PACKAGES)
+    assert {"torch", "numpy"} < set(written["versions"])
     assert written["rows"][0]["verdict"] == verdict
     assert "some step" in capsys.readouterr().out
 
