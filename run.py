@@ -31,6 +31,7 @@ def main() -> int:
         print(catalogue.table(catalogue.methods()))
         return 0
     command = read_command(sys.argv[1:])
+    sys.argv[1:] = [*command.flags, *command.overrides]  # Hydra reads it again
     try:
         runs = jobs(command)
     except ConfigErrors as errors:

@@ -136,7 +136,7 @@ def _planned(row: dict[str, Any]) -> PlannedRun:
 def _compose(name: str, overrides: Sequence[str]) -> list[PlannedRun]:
     from dsgd.config.compose import Command, expand
 
-    command = Command((f"experiment={name}", *overrides), multirun=True, only_shows=False)
+    command = Command((), (f"experiment={name}", *overrides), multirun=True, only_shows=False)
     return [_plan(run) for run in expand(command)]
 
 

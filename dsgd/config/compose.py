@@ -57,16 +57,23 @@ class Run:
 class Command:
     """A command line, taken apart: Hydra's flags away from the overrides."""
 
+    flags: tuple[str, ...]
     overrides: tuple[str, ...]
     multirun: bool
     only_shows: bool  # --cfg, --info, --help: nothing will run
 
 
 def read_command(arguments: Sequence[str]) -> Command:
-    """Take ``arguments`` apart as Hydra will; a malformed flag exits with 2, as argparse does."""
-    options = get_args_parser().parse_args(list(arguments))
+    """Take ``arguments`` apart; a malformed flag exits with 2, as argparse does.
+
+    Overrides may stand on both sides of a flag. Hydra by itself knows none behind it where one stands before it.
+    """
+    options = get_args_parser().parse_intermixed_args(list(arguments))
+    flags = list(arguments)
+    for override in options.overrides:
+        flags.remove(override)
     only_shows = any((options.cfg, options.info, options.help, options.hydra_help, options.shell_completion))
-    return Command(tuple(options.overrides), options.multirun, only_shows)
+    return Command(tuple(flags), tuple(options.overrides), options.multirun, only_shows)
 
 
 def expand(command: Command) -> list[Run]:

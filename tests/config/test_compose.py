@@ -49,6 +49,13 @@ def test_duplicates_of_a_typed_schedule_collapse():
     assert labels == ["dsgd", "dsgd[schedule=static,gamma=0.1]", "dsgd[schedule=static,gamma=0.3]"]
 
 
+def test_overrides_may_stand_on_both_sides_of_a_flag():
+    command = read_command(["method=fft", "-m", "seed=1,2", "--config-dir", "elsewhere", "debug=tiny"])
+    assert command.flags == ("-m", "--config-dir", "elsewhere")
+    assert command.overrides == ("method=fft", "seed=1,2", "debug=tiny")
+    assert command.multirun
+
+
 def test_an_experiment_is_a_grid_without_the_flag_and_the_command_line_wins():
     command = read_command(["experiment=laptop/smoke", "seed=7"])
     assert is_multirun(command)
