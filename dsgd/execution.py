@@ -29,7 +29,7 @@ Outcome = Literal["skipped", "elsewhere", "finished", "failed"]
 Say = Callable[[str], None]
 
 #: Imported once by the fork server. A name that is not installed is passed over.
-PRELOAD = ["dsgd.training", "sklearn.metrics", *tracking.PRELOAD]
+PRELOAD = ("dsgd.training", "sklearn.metrics")
 
 
 def execute(run: Run, workers: int = 1, alone: bool = True, say: Say = print) -> Outcome:
@@ -88,13 +88,13 @@ def is_done(run: Run) -> bool:
     return not run.config.force and is_complete(run, folder_of(run))
 
 
-def fork_server() -> multiprocessing.context.ForkServerContext:
-    """Where children come from, with what they import already there."""
+def fork_server(tracker: str = "none") -> multiprocessing.context.ForkServerContext:
+    """Where children come from, with what they import already there; the first run's ``tracker`` is part of that."""
     _wait_passively()
     # Inside a joblib worker the default context is loky's, which children of a fork server cannot find.
     multiprocessing.set_start_method("forkserver", force=True)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
+    context.set_forkserver_preload([*PRELOAD, *(tracking.PRELOAD if tracker == "wandb" else ())])
     return context
 
 
@@ -168,7 +168,7 @@ def _execute_as_rank(run: Run, progress: str) -> Outcome:
 
 
 def _in_child(run: Run, folder: RunFolder, threads: int, progress: str) -> None:
-    child = fork_server().Process(target=_child, args=(folder, threads, progress))
+    child = fork_server(run.config.tracking.name).Process(target=_child, args=(folder, threads, progress))
     child.start()
     try:
         child.join(run.config.runtime.timeout)

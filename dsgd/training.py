@@ -113,7 +113,7 @@ class Training:
         if config.runtime.compile:
             model.network.compile(dynamic=False)
         self.model: nn.Module = accelerator.prepare_model(model)
-        self.bare = unwrapped(self.model)
+        self.bare = unwrapped(self.model.train())  # said once more: the device decides how attention is computed
         self.objective = ScaledObjective(
             self.parts["loss"], self.parts["regularizer"], self.parts["adapter"], accelerator
         )

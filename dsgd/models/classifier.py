@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -102,6 +102,17 @@ class Classifier(nn.Module):
         self.pooler_is_fresh = False  # whoever loads a checkpoint without one says so
         compute_in_fp32(self.head)
 
+    def train(self, mode: bool = True) -> Self:
+        """As of every module; on a CPU it also chooses between two ways to compute the same attention.
+
+        PyTorch's fused one has no dropout on a CPU and falls back to steps that cost more than transformers' own.
+        """
+        super().train(mode)
+        if self.architecture.attention == "sdpa" and self._drops_attention:
+            on_cpu = next(self.network.parameters()).device.type == "cpu"
+            self.network.set_attn_implementation("eager" if mode and on_cpu else "sdpa")
+        return self
+
     def forward(self, **inputs: Tensor) -> Tensor:
         """Logits (n, K), in at least float32.
 
@@ -194,6 +205,11 @@ class Classifier(nn.Module):
     def initializer_range(self) -> float:
         """Standard deviation of the weights before pretraining."""
         return float(self.network.config.initializer_range)
+
+    @property
+    def _drops_attention(self) -> bool:
+        config = getattr(self.network, "config", None)
+        return any(getattr(config, name, 0.0) > 0 for name in ("attention_probs_dropout_prob", "attention_dropout"))
 
     def _at(self, path: str) -> nn.Module:
         module: nn.Module = self.network.get_submodule(path)

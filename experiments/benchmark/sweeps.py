@@ -46,11 +46,11 @@ def overhead(folder: Path, runs: int) -> list[float]:
 
 
 def two_workers(folder: Path, steps: int, pairs: int) -> list[float]:
-    """Runs per hour of two workers over those of one, of the same four runs, with one thread each.
+    """Runs per hour of two workers over those of one, of the same six runs, with one thread each.
 
     Of whole commands: what starts once, Python and its imports, counts too, and weighs more the shorter the runs are.
     """
-    common = (*SHORT[1:], "debug.examples=200", "hydra.mode=MULTIRUN", "seed=1,2,3,4")
+    common = (*SHORT[1:], "debug.examples=200", "hydra.mode=MULTIRUN", "seed=1,2,3,4,5,6")
     small = ("task.max_length=32", f"trainer.max_steps={steps}")
 
     def sweep(launcher: str) -> float:

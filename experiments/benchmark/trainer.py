@@ -6,6 +6,8 @@ Both clocks cover making batches, forward, backward, clipping and AdamW, and nei
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from dsgd.config.schema import Modality
 from experiments.benchmark.steps import make_training
 
 if TYPE_CHECKING:
+    from dsgd.methods.contracts import Window
     from dsgd.training import Training
 
 BATCH = 20
@@ -27,61 +30,90 @@ class Ours:
     """Calling it trains the next ``steps`` steps and returns the seconds."""
 
     def __init__(self, training: Training, steps: int) -> None:
-        self.training = training
-        self.training.model.train()
-        self._windows = self.training.windows()
-        self._steps = steps
+        training.model.train()
+        self._training, self._steps = training, steps
+        self._windows = training.windows()
         self()
 
     def __call__(self) -> float:
         """Seconds of the next ``steps`` steps."""
-        started = _now(self.training)
-        for _ in range(self._steps):
-            self.training.step(next(self._windows))
-        return _now(self.training) - started
+        started = _now(self._training)
+        for window in islice(self._windows, self._steps):
+            self._training.step(window)
+        return _now(self._training) - started
 
 
 class Theirs:
     """The same by ``transformers.Trainer``: its defaults, or ``tuned`` with bf16, dynamic padding and fused AdamW.
 
-    By default it stacks what it is given, so that all examples are padded beforehand, to the longest of the split. It
-    pads to the longest of a batch once it is given a tokenizer.
+    Its k-th call trains on the very batches of the k-th call of ``Ours``. By default it stacks what it is given, so
+    that all examples are padded beforehand, to the longest of the split. It pads to the longest of a batch once it is
+    given a tokenizer.
     """
 
     def __init__(self, folder: Path, training: Training, steps: int, *, tuned: bool) -> None:
-        from transformers import Trainer, TrainerCallback, TrainingArguments
-
         from dsgd.models import load_preprocessor
 
-        self._clock = clock = []  # type: list[float]
-
-        class Clock(TrainerCallback):  # type: ignore[misc]
-            def on_step_end(self, _arguments: Any, state: Any, *_: Any, **__: Any) -> None:
-                if state.global_step in (1, steps + 1):  # asking waits for the device
-                    clock.append(_now(training))
-
-        config, split, self._calls = training.config, training.data.train, 0
-        on_cpu, reads_text = training.accelerator.device.type == "cpu", config.model.modality is Modality.text
-        self._rows = _unpadded(split) if tuned else _padded(split)
-        settings = {"bf16": True, "optim": "adamw_torch_fused"} if tuned else {}
-        arguments = TrainingArguments(
-            output_dir=str(folder), per_device_train_batch_size=config.trainer.batch_size, max_steps=steps + 1,
-            use_cpu=on_cpu, report_to="none", save_strategy="no", disable_tqdm=True, logging_strategy="no",
-            remove_unused_columns=False, **settings,
-        )  # fmt: skip
-        self._trainer = Trainer(
-            model=_network(training), args=arguments, train_dataset=self._rows, callbacks=[Clock()],
-            processing_class=load_preprocessor(config.model) if tuned and reads_text else None,
-        )  # fmt: skip
+        config = training.config
+        self._training, self._steps, self._windows = training, steps, training.windows()
+        self._warm_up = list(islice(self._windows, steps))[-1]
+        self._length = None if tuned else int(training.data.train.lengths.max())
+        reads_text = config.model.modality is Modality.text
+        tokenizer = load_preprocessor(config.model) if tuned and reads_text else None
+        self._trainer, self._clock = _trainer(folder, training, steps + 1, tokenizer, tuned=tuned)
 
     def __call__(self) -> float:
-        """Seconds of ``steps`` steps after a first, of other batches each time."""
+        """Seconds of the next ``steps`` steps, after one more to warm up."""
         self._clock.clear()
-        self._calls += 1
-        order = np.random.default_rng(self._calls).permutation(len(self._rows))  # its own shuffle is the same each time
-        self._trainer.train_dataset = [self._rows[row] for row in order]
+        windows = [self._warm_up, *islice(self._windows, self._steps)]
+        self._trainer.train_dataset = [row for window in windows for row in _examples(window, self._length)]
         self._trainer.train()
         return self._clock[-1] - self._clock[0]
+
+
+def _trainer(folder: Path, training: Training, steps: int, tokenizer: Any, *, tuned: bool) -> tuple[Any, list[float]]:
+    """A ``transformers.Trainer`` that takes its examples in order, and when the first and last of its steps ended."""
+    from torch.utils.data import SequentialSampler
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    clock: list[float] = []
+
+    class InOrder(Trainer):  # type: ignore[misc]
+        def _get_train_sampler(self, *_: Any) -> SequentialSampler:
+            return SequentialSampler(self.train_dataset)
+
+    class Clock(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, _arguments: Any, state: Any, *_: Any, **__: Any) -> None:
+            if state.global_step in (1, steps):  # asking waits for the device
+                clock.append(_now(training))
+
+    settings = {"bf16": True, "optim": "adamw_torch_fused"} if tuned else {}
+    arguments = TrainingArguments(
+        output_dir=str(folder), per_device_train_batch_size=training.config.trainer.batch_size, max_steps=steps,
+        use_cpu=training.accelerator.device.type == "cpu", report_to="none", save_strategy="no", disable_tqdm=True,
+        logging_strategy="no", remove_unused_columns=False, **settings,
+    )  # fmt: skip
+    trainer = InOrder(
+        model=_network(training), args=arguments, processing_class=tokenizer, callbacks=[Clock()],
+        train_dataset=[{}],  # each call brings its own
+    )  # fmt: skip
+    return trainer, clock
+
+
+def _examples(window: Window, length: int | None) -> Iterator[dict[str, Any]]:
+    """The window's examples as a Trainer takes them: texts without padding, or padded to ``length``."""
+    import torch
+
+    for batch in window.batches:
+        for row, label in enumerate(batch.labels.tolist()):
+            if "pixels" in batch.inputs:
+                yield {"pixels": batch.inputs["pixels"][row], "labels": label}
+                continue
+            size = int(batch.inputs["attention_mask"][row].sum())
+            padded = torch.zeros(length or size, dtype=torch.int64)
+            ids, mask = padded.clone(), padded
+            ids[:size], mask[:size] = batch.inputs["input_ids"][row, :size], 1
+            yield {"input_ids": ids, "attention_mask": mask, "labels": label}
 
 
 def on_mrpc(folder: Path) -> tuple[Training, str]:
@@ -105,23 +137,6 @@ def _made_up(split: Any) -> Any:
     return split
 
 
-def _unpadded(split: Any) -> list[dict[str, Any]]:
-    """Rows as a collator with a tokenizer takes them; of images, which have no padding, as the default one does."""
-    kept = ("input_ids", "pixels")
-    batches = (split.batch(np.array([row])) for row in range(len(split)))
-    return [
-        {**{name: batch.inputs[name][0] for name in kept if name in batch.inputs}, "labels": int(batch.labels[0])}
-        for batch in batches
-    ]
-
-
-def _padded(split: Any) -> list[dict[str, Any]]:
-    whole = split.batch(np.arange(len(split)))
-    columns = {name: whole.inputs[name] for name in ("input_ids", "attention_mask")}
-    return [{**{name: column[row] for name, column in columns.items()}, "labels": int(whole.labels[row])}
-            for row in range(len(split))]  # fmt: skip
-
-
 def _network(training: Training) -> Any:
     """The same weights as ``training`` started from, answering as the Trainer asks."""
     import torch
@@ -132,6 +147,7 @@ def _network(training: Training) -> Any:
     model, classes = training.config.model, len(training.data.classes)
     classifier = build_model(model, classes, training.seeds.initialization)
     if model.modality is Modality.text:
+        classifier.network.set_attn_implementation("sdpa")  # as transformers itself chooses, on every device
         return classifier.network
 
     class Answering(nn.Module):

@@ -226,8 +226,31 @@ def test_frozen_embeddings_do_not_train(checkpoint):
     assert all(p.requires_grad for p in build(checkpoint).parameters())
 
 
-def test_attention_is_the_fused_kernel_s(checkpoint):
-    assert build(checkpoint).network.config._attn_implementation == "sdpa"
+def test_attention_is_the_fused_kernel_s_but_where_a_cpu_would_have_to_drop_some_of_it(checkpoint):
+    dropping, plain = build(checkpoint), build(checkpoint, dropout=0.0)
+    for model, mode, expected in (
+        (dropping, True, "eager"),
+        (dropping, False, "sdpa"),
+        (dropping, True, "eager"),
+        (plain, True, "sdpa"),
+        (plain, False, "sdpa"),
+    ):
+        model.train(mode)
+        assert model.network.config._attn_implementation == expected
+    dropping.to("meta").train()
+    assert dropping.network.config._attn_implementation == "sdpa"
+
+
+def test_both_ways_to_compute_attention_give_the_same_logits(checkpoint):
+    """In float64 and without dropout, with padding behind two of the rows."""
+    model = build(checkpoint).double().eval()
+    ids, mask = torch.randint(2, 40, (4, 8)), torch.ones(4, 8, dtype=torch.long)
+    mask[1, 3:] = mask[3, 6:] = 0
+    found = []
+    for way in ("sdpa", "eager"):
+        model.network.set_attn_implementation(way)
+        found.append(model(input_ids=ids, attention_mask=mask))
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
 
 
 def test_loading_is_quiet_and_leaves_the_log_as_it_was(bert, capfd, caplog):
