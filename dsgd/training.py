@@ -330,8 +330,7 @@ class InitialTraining:
         total = min(total, training.config.debug.max_steps or total)
         with _head_alone(model):
             optimizer = make_optimizer(model, trainer)
-            order = (training.data.train, trainer, training.seeds.data_order, total)
-            for window in windows(*order, by_length=splits_by_length(training.config, training.accelerator.device)):
+            for window in windows(training.data.train, trainer, training.seeds.data_order, total):
                 for batch in window.batches:
                     moved = batch.to(training.accelerator.device)
                     with training.accelerator.autocast():
