@@ -68,7 +68,10 @@ def read_command(arguments: Sequence[str]) -> Command:
 
     Overrides may stand on both sides of a flag. Hydra by itself knows none behind it where one stands before it.
     """
-    options = get_args_parser().parse_intermixed_args(list(arguments))
+    parser = get_args_parser()
+    options = parser.parse_intermixed_args(list(arguments))
+    if options.multirun and (options.cfg or options.info):  # Hydra's own answer is a traceback
+        parser.error("--cfg and --info show one run; leave --multirun away")
     flags = list(arguments)
     for override in options.overrides:
         flags.remove(override)

@@ -74,7 +74,7 @@ class Theirs:
 def _trainer(folder: Path, training: Training, steps: int, tokenizer: Any, *, tuned: bool) -> tuple[Any, list[float]]:
     """A ``transformers.Trainer`` that takes its examples in order, and when the first and last of its steps ended."""
     from torch.utils.data import SequentialSampler
-    from transformers import Trainer, TrainerCallback, TrainingArguments
+    from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
     clock: list[float] = []
 
@@ -97,6 +97,7 @@ def _trainer(folder: Path, training: Training, steps: int, tokenizer: Any, *, tu
         model=_network(training), args=arguments, processing_class=tokenizer, callbacks=[Clock()],
         train_dataset=[{}],  # each call brings its own
     )  # fmt: skip
+    trainer.remove_callback(PrinterCallback)
     return trainer, clock
 
 

@@ -56,6 +56,13 @@ def test_overrides_may_stand_on_both_sides_of_a_flag():
     assert command.multirun
 
 
+@pytest.mark.parametrize("shows", [("--cfg", "job"), ("--info", "config")])
+def test_a_sweep_is_not_shown(shows, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        read_command([*shows, "-m", "seed=1,2"])
+    assert "leave --multirun away" in capsys.readouterr().err
+
+
 def test_an_experiment_is_a_grid_without_the_flag_and_the_command_line_wins():
     command = read_command(["experiment=laptop/smoke", "seed=7"])
     assert is_multirun(command)
