@@ -31,7 +31,7 @@ def main() -> int:
         print(catalogue.table(catalogue.methods()))
         return 0
     command = read_command(sys.argv[1:])
-    sys.argv[1:] = [*command.flags, *command.overrides]  # Hydra reads it again
+    sys.argv[1:] = [*command.overrides, *command.flags]  # Hydra reads it again
     try:
         runs = jobs(command)
     except ConfigErrors as errors:
@@ -39,7 +39,7 @@ def main() -> int:
         return 2
     if is_multirun(command) and not command.only_shows:
         runs = sharing.resolve(runs)
-        sys.argv += sharing.launcher(command, runs)
+        sys.argv[1:1] = sharing.launcher(command, runs)
     planned.extend(runs)
     try:
         launch()

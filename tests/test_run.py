@@ -188,10 +188,16 @@ def test_joblib_s_counts_are_read_as_joblib_reads_them():
 
 
 def test_showing_a_config_trains_nothing(command, tmp_path):
-    done = command("--cfg", "job", "--resolve", "trainer.lr=3e-5")
+    done = command("trainer.lr=3e-5", "--cfg", "job", "--resolve", "seed=3")
     assert done.returncode == 0, done.stderr
     assert "lr: 3.0e-05" in done.stdout
+    assert "\nseed: 3\n" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_flag_whose_value_is_left_out_may_be_the_last_word(tmp_path):
+    words = [sys.executable, str(ROOT / "run.py"), "method=fft", "--info"]
+    assert subprocess.run(words, cwd=tmp_path, capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.slow
