@@ -107,9 +107,16 @@ def paired(values: Values, others: Values) -> Test:
 
 
 def brown_forsythe(*groups: Values) -> Test:
-    """Brown–Forsythe's test of equal spread: Levene's, about the medians."""
+    """Brown–Forsythe's test of equal spread: Levene's, about the medians.
+
+    NaN where each group's distances from its median are all alike, as those of two values are: the test divides by how
+    much they vary.
+    """
     from scipy.stats import levene
 
+    distances = [np.abs(group - np.median(group)) for group in map(np.asarray, groups) if len(group)]
+    if all(np.ptp(each) <= 1e-9 * each.max() for each in distances):
+        return Test(math.nan, math.nan)
     return _tested(levene, *groups, center="median")
 
 

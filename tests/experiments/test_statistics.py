@@ -94,6 +94,12 @@ def test_what_does_not_vary_or_stands_alone_has_no_p_value(test):
     assert math.isnan(test([1.0], [2.0]).p)
 
 
+def test_two_runs_a_side_say_nothing_of_their_spread():
+    """Both lie equally far from their median, so the test would divide by 0 and be certain."""
+    assert math.isnan(brown_forsythe([81.51, 80.09], [90.94, 91.04]).p)
+    assert not math.isnan(brown_forsythe([81.51, 80.09, 83.0], [90.94, 91.04]).p)
+
+
 def test_binomial_intervals_are_exact():
     """0 of 10: the upper end solves (1 - p)¹⁰ = 0.025, so p = 1 - 0.025^0.1 = 0.3085."""
     assert binomial_interval(0, 10) == pytest.approx((0, 1 - 0.025**0.1))
