@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from experiments.benchmark.steps import make_training
 
 if TYPE_CHECKING:
     import torch
+
+
+Trains = TypeVar("Trains", bound=Callable[[], float])  # for some steps, and gives their seconds
 
 
 class Case(NamedTuple):
@@ -72,9 +75,8 @@ def table(records: Iterable[dict[str, Any]]) -> Iterator[str]:
 def _contest(name: str, case: Case, folder: Path, device: torch.device, changes: dict[str, Any]) -> dict[str, Any]:
     place = checkpoints.write(name, folder / "checkpoint", device, **changes)
     said = (f"model={name}", f"model.path={place}", "runtime.precision=bf16", *case.overrides)
-    training = make_training(folder, *said, device=device.type)
-    ours, ours_memory = _peak(device, lambda: trainer.Ours(training, STEPS))
-    theirs, their_memory = _peak(device, lambda: trainer.Theirs(folder, training, STEPS, tuned=True))
+    ours, ours_memory = _peak(device, lambda: trainer.Ours(make_training(folder, *said, device=device.type), STEPS))
+    theirs, their_memory = _peak(device, lambda: trainer.Theirs(folder, ours.training, STEPS, tuned=True))
     seconds: tuple[list[float], list[float]] = [], []
     ratios = paired(_noted(theirs, seconds[1]), _noted(ours, seconds[0]), PAIRS)
     ours_ms, trainer_ms = (float(np.median(values)) / STEPS * 1e3 for values in seconds)
@@ -95,7 +97,7 @@ def _noted(measured: Callable[[], float], seconds: list[float]) -> Callable[[], 
     return call
 
 
-def _peak(device: torch.device, build: Callable[[], Callable[[], float]]) -> tuple[Callable[[], float], float]:
+def _peak(device: torch.device, build: Callable[[], Trains]) -> tuple[Trains, float]:
     """What ``build`` returns, called once, and the GiB of the device that both took at their peak; 0 on a CPU."""
     import torch
 

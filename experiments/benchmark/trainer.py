@@ -31,16 +31,16 @@ class Ours:
 
     def __init__(self, training: Training, steps: int) -> None:
         training.model.train()
-        self._training, self._steps = training, steps
+        self.training, self._steps = training, steps
         self._windows = training.windows()
         self()
 
     def __call__(self) -> float:
         """Seconds of the next ``steps`` steps."""
-        started = _now(self._training)
+        started = _now(self.training)
         for window in islice(self._windows, self._steps):
-            self._training.step(window)
-        return _now(self._training) - started
+            self.training.step(window)
+        return _now(self.training) - started
 
 
 class Theirs:

@@ -83,7 +83,7 @@ def test_a_vit_checkpoint_has_the_published_number_of_parameters():
 
 @pytest.mark.parametrize("name", SMALL)
 def test_each_model_is_trained_by_both_sides(name, monkeypatch):
-    """Small, in fp32 and without a device to measure memory on: times and their ratio come out."""
+    """Small, and without a device to measure memory on: times and their ratio come out."""
     monkeypatch.setattr(models, "STEPS", 1)
     monkeypatch.setattr(models, "PAIRS", 1)
     case = models.CASES[name]
