@@ -23,7 +23,7 @@ def say(text: str) -> None:
 def ended(run: Run, outcome: Outcome) -> None:
     """One line for a run that has just ended, was skipped, or trains elsewhere."""
     folder = latest_attempt(run)
-    name = f"{run.config.model.name} {run.config.task.shown} {run.label} seed {run.config.seed}"
+    name = f"{run.config.model.shown} {run.config.task.shown} {run.label} seed {run.config.seed}"
     say(f"{outcome:9} {name}: {_result(run, folder, outcome)}")
 
 
@@ -78,7 +78,7 @@ def _row(runs: list[Run]) -> dict[str, str]:
     finished = [metrics_under(run.config.evaluation, folder) for run, folder in folders if folder.state == "finished"]
     config = runs[0].config
     return {
-        "model": config.model.name,
+        "model": config.model.shown,
         "task": config.task.shown,
         "method": runs[0].label,
         "accuracy": mean_and_std([100 * row["accuracy"] for row in finished]),
