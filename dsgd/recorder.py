@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -110,6 +111,13 @@ def key(name: str) -> str:
     return name if "/" in name else f"train/{name}"
 
 
+def show(text: str) -> None:
+    """A line on standard output, at once; a screen that is gone ends no run."""
+    with suppress(OSError, ValueError):
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+
 class Progress:
     """A bar on a terminal, a line an evaluation elsewhere, or nothing."""
 
@@ -148,8 +156,7 @@ class Progress:
         self._correct = self._seen = 0.0
         text = ", ".join(part for part in parts if part)
         if self.lines:
-            sys.stdout.write(text + "\n")
-            sys.stdout.flush()
+            show(text)
         elif not self.bar.disable:
             self.bar.write(text)
 

@@ -1,4 +1,4 @@
-"""Files of one's own: one listing and one digest, for a run's identity and for the readers of data alike. Torch-free."""
+"""Files of one's own: one listing and one digest, for a run's identity and for the readers of data. Torch-free."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def _listing(root: Path) -> list[File]:
 def _below(root: Path, state: os.stat_result) -> Iterator[File]:
     """Depth first, with a stack of its own: folders may lie deeper than Python recurses."""
     seen = 0
-    Chain = tuple[tuple[int, int], Any]  # a folder's device and inode, and those of the folders that it lies in
-    waiting: list[tuple[str, str, Chain]] = [(str(root), "", ((state.st_dev, state.st_ino), None))]
+    first = (state.st_dev, state.st_ino)  # with each folder its own, chained to those of the folders that it lies in
+    waiting: list[tuple[str, str, tuple[tuple[int, int], Any]]] = [(str(root), "", (first, None))]
     while waiting:
         folder, prefix, chain = waiting.pop()
         for entry in _entries(folder):
@@ -148,7 +148,7 @@ def _followed(entry: os.DirEntry[str]) -> os.stat_result | None:
         if error.errno == errno.ELOOP or not entry.is_symlink():
             return None
         if error.errno == errno.ENOENT:
-            raise FilesError(f"{entry.path} is a link to what is not there; remove it, or put the file there") from error
+            raise FilesError(f"{entry.path} is a link to what is not there; remove it or mend it") from error
         raise FilesError(f"{entry.path}: {_reason(error)}") from error
 
 

@@ -118,7 +118,7 @@ def _by_class(root: Path) -> tuple[dict[str, list[File]], int]:
     folders = [entry.name for entry in entries if is_folder(entry)]
     twice = one_name_twice(folders)
     if twice is not None:
-        raise FilesError(f"{root}: {ascii(twice[0])} and {ascii(twice[1])} are one class in two spellings")
+        raise FilesError(f"{root}: {twice[0]!a} and {twice[1]!a} are one class in two spellings")
     found: dict[str, list[File]] = {name: [] for name in sorted(map(nfc, folders))}
     beside = 0
     for file in listing(root, may_be_empty=True):

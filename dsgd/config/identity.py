@@ -108,6 +108,7 @@ def method_label(config: Config, baseline: Config, slots: dict[str, str]) -> str
     ``debug`` and with those slots, and otherwise untouched.
     """
     keys, usual = identity_keys(config), identity_keys(baseline)
+    usual.setdefault("task.split_seed", baseline.task.split_seed)  # read as soon as something is held out
     names = _short_names([*keys, *usual])
     settings = [f"debug={config.debug.name}"] if config.debug.name != "none" else []
     for key, value in keys.items():
