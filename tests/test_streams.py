@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_a_character_that_the_encoding_lacks_is_replaced(encoding):
 
 
 def test_a_full_disk_behind_the_output_ends_nothing():
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-c", "from dsgd.streams import guard_streams as g; g(); print('x' * 100000); print('y')"],
             stdout=full,

@@ -154,7 +154,8 @@ def test_every_method_preset_composes_under_its_own_label(name):
 
 def test_composing_imports_no_torch():
     code = (
-        "import sys; from dsgd.config.command import read_command; from dsgd.config.compose import expand; from dsgd import runs, execution, console;"
+        "import sys; from dsgd.config.command import read_command; from dsgd.config.compose import expand;"
+        "from dsgd import runs, execution, console;"
         "expand(read_command(['-m', 'method=fft,dsgd']));"
         "assert not {'torch', 'transformers', 'pandas', 'wandb'} & set(sys.modules)"
     )
