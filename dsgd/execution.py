@@ -23,7 +23,9 @@ from filelock import Timeout
 from dsgd import tracking
 from dsgd.config import tree
 from dsgd.config.compose import Run
+from dsgd.errors import NonFiniteError
 from dsgd.runs import RunFolder, folder_of, is_complete, lock_of, replacement_for, swap_in
+from dsgd.streams import guard_streams
 
 Outcome = Literal["skipped", "elsewhere", "finished", "failed"]
 Say = Callable[[str], None]
@@ -204,6 +206,7 @@ def _wait_passively() -> None:
 
 
 def _child(folder: RunFolder, threads: int, progress: str) -> None:
+    guard_streams()
     threading.Thread(target=_die_with_parent, args=(folder,), daemon=True).start()
     if not _attempt(folder, threads, progress):
         sys.exit(1)
@@ -236,7 +239,8 @@ def _attempt(folder: RunFolder, threads: int, progress: str, is_main: bool = Tru
 
 def _one_line(error: Exception) -> str:
     text = str(error).strip().splitlines()
-    return getattr(error, "reason", type(error).__name__) + (f": {text[0]}" if text else "")
+    kind = error.reason if isinstance(error, NonFiniteError) else type(error).__name__
+    return kind + (f": {text[0]}" if text else "")
 
 
 def _progress(run: Run, workers: int, alone: bool) -> str:

@@ -161,7 +161,7 @@ class Training:
         length, shown = self.config.task.max_length, [] if progress == "none" else [facts.line]
         lines = [line(self.read, length) for line in shown]
         if self.config.runtime.progress is not schema.Progress.none:
-            lines += facts.warnings(self.read, length)
+            lines += facts.warnings(self.read, length, own=self.config.task.path is not None)
         if self.accelerator.is_main_process:
             for text in lines:
                 show(text)

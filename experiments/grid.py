@@ -134,7 +134,8 @@ def _planned(row: dict[str, Any]) -> PlannedRun:
 
 
 def _compose(name: str, overrides: Sequence[str]) -> list[PlannedRun]:
-    from dsgd.config.compose import Command, expand
+    from dsgd.config.command import Command
+    from dsgd.config.compose import expand
 
     command = Command((), (f"experiment={name}", *overrides), multirun=True, only_shows=False)
     return [_plan(run) for run in expand(command)]
