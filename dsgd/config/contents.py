@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from dsgd.config.data import sample_of
-from dsgd.config.files import File, FilesError, digest, digests, fingerprint, local_path, nfc, of_names_and_digests
+from dsgd.config.files import (
+    File,
+    FilesError,
+    digest,
+    digests,
+    fingerprint,
+    local_path,
+    nfc,
+    of_names_and_digests,
+    remembered,
+)
 from dsgd.config.folders import image_folder, mirror_files, model_files
 from dsgd.config.schema import Config, Model, MultiTask, Task
 
@@ -75,11 +85,15 @@ def task_fingerprint(config: Config) -> str | None:
         return fingerprint(*(f"{name}:{part}" for name, part in parts.items())) if any(parts.values()) else None
     if task.name == "image_folder" and task.path is not None:
         folder = local_path(task.path)
-        files = image_folder(folder).files
-        return fingerprint(of_names_and_digests(files, digests(folder, files)))
+        return remembered(("images", folder.absolute()), lambda: _of_images(folder))
     if task.path is not None:
         return digest(task.path, task.evaluation_path)
     return _of_mirror(task, root)
+
+
+def _of_images(folder: Path) -> str:
+    files = image_folder(folder).files
+    return fingerprint(of_names_and_digests(files, digests(folder, files)))
 
 
 def _of_mirror(task: Task, root: str | None) -> str | None:

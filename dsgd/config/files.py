@@ -10,7 +10,7 @@ import stat
 import sys
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -95,7 +95,7 @@ def listing(root: Path, may_be_empty: bool = False) -> list[File]:
         FilesError: nothing is there, no file is in it and it may not be empty, more than ``MOST_ENTRIES``, a link to
             what is not there, or a file or folder that may not be read.
     """
-    found = _remembered(("listing", os.path.abspath(root)), lambda: _listing(root))  # noqa: PTH100 - links stay
+    found = remembered(("listing", os.path.abspath(root)), lambda: _listing(root))  # noqa: PTH100 - links stay
     if not found and not may_be_empty:
         raise FilesError(f"{root} holds no files")
     return found
@@ -191,18 +191,13 @@ def digests(root: Path, files: Sequence[File], of: Callable[[File], str] = sha25
     Raises:
         FilesError: a file may not be read, or is gone.
     """
-    key = (of.__qualname__, os.path.abspath(root), tuple(files))  # noqa: PTH100
-    return _remembered(key, lambda: _digests(root, files, of))
-
-
-def _digests(root: Path, files: Sequence[File], of: Callable[[File], str]) -> list[str]:
     place = f"{of.__qualname__}\n{os.path.abspath(root)}"  # noqa: PTH100
     store = cache_folder() / "digests" / f"{hashlib.sha256(os.fsencode(place)).hexdigest()[:32]}.json"
     known = _load(store)
     found = {file.name: known[file.name][1] for file in files if known.get(file.name, ((),))[0] == list(file.state)}
     absent = [file for file in files if file.name not in found]
     if absent:
-        settled = {name: kept for name, kept in known.items() if name not in {file.name for file in absent}}
+        settled = {name: kept for name, kept in known.items() if name in found}
         with _bar(sum(file.size for file in absent)) as advance:
             for file in absent:
                 now = time.time_ns()
@@ -287,7 +282,8 @@ def remembering() -> Iterator[None]:
         _memory = outer
 
 
-def _remembered(key: Any, compute: Callable[[], T]) -> T:
+def remembered(key: Hashable, compute: Callable[[], T]) -> T:
+    """What ``compute`` gives, inside ``remembering`` once for each ``key``."""
     if _memory is None:
         return compute()
     if key not in _memory:

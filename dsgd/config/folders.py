@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from dsgd.config.files import File, FilesError, is_file, is_folder, is_junk, listing, nfc
+from dsgd.config.files import File, FilesError, is_file, is_folder, is_junk, listing, nfc, remembered
 
 #: A folder's evaluation split goes by one of these names.
 EVALUATION_FOLDERS = ("val", "validation", "test")
@@ -59,7 +59,7 @@ class ImageFolder:
         """All that are read, named from the root: those to train on first."""
         parts = [("train", self.train), (self.evaluation_folder or "", self.evaluation)]
         return [
-            file._replace(name=f"{folder}/{name}/{file.name}")
+            File(f"{folder}/{name}/{file.name}", file.path, file.state)
             for folder, classes in parts
             for name, files in classes.items()
             for file in files
@@ -75,9 +75,13 @@ def image_folder(root: Path) -> ImageFolder:
         FilesError: no folder ``train``, fewer than two classes, a class without files to train on, a class of the
             evaluation folder that training never sees, or names that differ only in how they are spelled.
     """
+    return remembered(("image_folder", root.absolute()), lambda: _image_folder(root))
+
+
+def _image_folder(root: Path) -> ImageFolder:
     if not is_folder(root / "train"):
-        there = "has no folder train" if is_folder(root) else "no such folder"
-        raise FilesError(f"{root}: {there}; give a folder with train/<class>/<image> in it")
+        there = "has no folder train" if is_folder(root) else "is no folder"
+        raise FilesError(f"{root} {there}; give a folder with train/<class>/<image> in it")
     train, beside = _by_class(root / "train")
     if len(train) < 2:
         raise FilesError(f"{root / 'train'} has {len(train)} class folder; a classifier needs two")
@@ -124,7 +128,7 @@ def _by_class(root: Path) -> tuple[dict[str, list[File]], int]:
     for file in listing(root, may_be_empty=True):
         name, _, rest = file.name.partition("/")
         if rest:
-            found[name].append(file._replace(name=rest))
+            found[name].append(File(rest, file.path, file.state))
         else:
             beside += 1
     return found, beside

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from dsgd.models.sources import SourceError
+
+#: A surrogate by itself, which is no character.
+HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 
 #: Of unusable rows a message names no more than this.
 MOST_NAMED = 10
@@ -53,7 +57,7 @@ def require(values: Sequence[Any], accepts: Callable[[Any], bool], where: str) -
 
 def is_text(value: Any) -> bool:
     """Whether it is text of whole characters; JSON can spell half a surrogate pair, which is none."""
-    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
+    return isinstance(value, str) and (value.isascii() or not HALF_A_PAIR.search(value))
 
 
 def rows_text(rows: Sequence[int], count: int) -> str:

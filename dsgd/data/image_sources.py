@@ -144,8 +144,8 @@ def folder(task: Task, root: Path, size: int) -> ImageCorpus:
     is empty or missing.
 
     Raises:
-        SourceError: see :func:`dsgd.config.folders.image_folder`; or a file is no image, no class has a second image
-            to set aside, or every image to evaluate on is trained on too.
+        SourceError: see :func:`dsgd.config.folders.image_folder`; or a file is no image, or no class has a second
+            image to set aside.
     """
     try:
         found = image_folder(root)
@@ -160,8 +160,6 @@ def folder(task: Task, root: Path, size: int) -> ImageCorpus:
         rows = _set_aside(task, root, labels, digests)
     else:
         rows = (np.arange(count), np.arange(count, len(labels)))
-        if set(digests[count:]) <= set(digests[:count]):
-            raise SourceError(f"{root}: every image of {found.evaluation_folder} is trained on too; give others")
     images = [Encoded(file.path, Path(file.path), known) for file, known in zip(found.files, digests, strict=True)]
     return ImageCorpus(decoded(images, size), labels, *rows, classes, digests)
 

@@ -24,7 +24,7 @@ Encoded = dict[str, list[list[int]]]  # input name → the values of each row
 
 _CHECKSUM = b"crc32"
 
-#: Characters; of a text that has more, the tokenizer is first given this many.
+#: Characters; of a text that has more, the tokenizer is given a beginning only.
 VERY_LONG = 20_000
 
 #: Tokens at the end of a beginning that the missing rest could change.
@@ -66,7 +66,7 @@ def _beginnings(texts: list[str], tokenizer: PreTrainedTokenizerBase, max_length
     if tokenizer.truncation_side != "right":
         return texts
     shortened = list(texts)
-    kept = {row: VERY_LONG for row, text in enumerate(texts) if len(text) > VERY_LONG}
+    kept = {row: 16 * max_length for row, text in enumerate(texts) if len(text) > VERY_LONG}
     while kept:
         beginnings = [texts[row][:count] for row, count in kept.items()]
         encoded = tokenizer(beginnings, add_special_tokens=False, return_attention_mask=False, verbose=False)
