@@ -106,7 +106,7 @@ def _image_folder(root: Path) -> ImageFolder:
 
 def one_name_twice(names: Iterable[str]) -> tuple[str, str] | None:
     """Two of ``names`` that differ only in the form of their Unicode or in blanks around them, or None."""
-    by_spelling = sorted(dict.fromkeys(names), key=lambda name: nfc(name).strip())
+    by_spelling = sorted(dict.fromkeys(names), key=lambda name: (nfc(name).strip(), name))
     for one, other in pairwise(by_spelling):
         if nfc(one).strip() == nfc(other).strip():
             return one, other
