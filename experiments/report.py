@@ -18,7 +18,8 @@ import pandas as pd
 
 from dsgd.config import tree
 from dsgd.config.messages import ConfigErrors
-from dsgd.runs import RunFolder, write_atomically
+from dsgd.files import write_atomically
+from dsgd.runs import RunFolder
 from experiments import command, page
 from experiments.audit import audit
 from experiments.catalogue import Item, items_of

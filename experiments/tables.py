@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from dsgd.runs import write_atomically
+from dsgd.files import write_atomically
 from dsgd.summary import markdown_table
 
 
