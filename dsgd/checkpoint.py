@@ -111,12 +111,12 @@ def checksum(state: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def _pieces(value: Any) -> Iterator[bytes | memoryview]:
-    """``value`` as bytes, with its type and shape, so that no two states give the same."""
+def _pieces(value: Any) -> Iterator[Any]:
+    """``value`` as objects of bytes, with its type and shape, so that no two states give the same."""
     if isinstance(value, Tensor):
         yield f"tensor {value.dtype} {tuple(value.shape)}".encode()
         flat = value.detach().cpu().contiguous().reshape(-1)
-        yield memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b""
+        yield flat.view(torch.uint8).numpy()
     elif isinstance(value, Mapping):
         yield f"mapping {len(value)}".encode()
         for key, entry in value.items():

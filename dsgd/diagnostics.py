@@ -176,7 +176,7 @@ class GradientObserver:
 
     def can_resume(self, state: dict[str, Any]) -> bool:
         """Whether it is of as many layers."""
-        return state["layers"] == self.layers
+        return bool(state["layers"] == self.layers)
 
     def resume(self, training: Training, state: dict[str, Any]) -> None:
         """Go on with the same layers."""
@@ -319,7 +319,8 @@ class RepresentationObserver:
     weights, not of an average). The file holds ``cosine_<when>`` (10, 10) for when = before, after; ``labels`` (10,),
     in ascending order; ``rows`` (10,), the examples' numbers in the source; and the mean cosine ``within_<when>`` a
     class and ``between_<when>`` classes, and both as ``…_centred_<when>`` with the ten's mean taken off first, because
-    a direction common to all inflates the raw values. In multiple choice the ten are premises with a choice each, and the class says whether it is the right one.
+    a direction common to all inflates the raw values. In multiple choice the ten are premises with a choice each, and
+    the class says whether it is the right one.
     """
 
     EXAMPLES = 10

@@ -344,8 +344,10 @@ def latest_attempt(run: Run) -> RunFolder:
 
 def is_complete(run: Run, folder: RunFolder) -> bool:
     """Whether ``folder`` is finished and holds what was asked for (diagnostics, weights); else it is trained again."""
+    found = folder.condition()
     return (
-        folder.state == "finished"
+        found.state == "finished"
+        and {"accuracy", "status"} <= found.row.keys()
         and has_diagnostics(folder, run.config.diagnostics.name)
         and (not run.config.runtime.keep_checkpoint or (folder.path / WEIGHTS).exists())
     )
