@@ -17,16 +17,19 @@ from omegaconf import DictConfig
 
 from dsgd import console, sharing
 from dsgd.config import catalogue
-from dsgd.config.compose import Run, distinct, is_multirun, jobs, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import Run, distinct, is_multirun, jobs
 from dsgd.config.messages import ConfigErrors
 from dsgd.execution import execute, worker_count
+from dsgd.streams import guard_streams
 
 #: The runs of the command line, in the order of Hydra's jobs; travels to the launcher's workers with ``launch``.
 planned: list[Run] = []
 
 
 def main() -> int:
-    """Returns 0 if every run is finished, 1 if one failed, 2 if the command line is wrong."""
+    """Return 0 if every run is finished, 1 if one failed, 2 if the command line is wrong."""
+    guard_streams()
     if "--methods" in sys.argv[1:]:
         print(catalogue.table(catalogue.methods()))
         return 0
@@ -57,6 +60,7 @@ def launch(_composed: DictConfig) -> None:
 
     Hydra composes each job when its turn comes; an edit of ``conf/`` in the meantime must not reach it.
     """
+    guard_streams()  # of a worker
     hydra_config = HydraConfig.get()
     sweeps = hydra_config.mode == RunMode.MULTIRUN
     run = planned[hydra_config.job.num if sweeps else 0]

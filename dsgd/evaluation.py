@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dsgd.errors import NonFiniteError
 from dsgd.files import DamagedError, replacing
 
 if TYPE_CHECKING:
@@ -25,10 +26,8 @@ _CLASSES_BY_TASK_KEY = b"classes_by_task"  # the same
 _STATUSES: tuple[Status, ...] = ("successful", "degenerate", "collapsed")  # the worst last
 
 
-class NonFinitePredictions(ArithmeticError):  # noqa: N818 - says what was found, as StopIteration does
+class NonFinitePredictions(NonFiniteError):  # noqa: N818 - says what was found, as StopIteration does
     """Some logits are NaN or infinite: the run failed, whatever argmax says."""
-
-    reason = "non-finite"
 
 
 @dataclass(frozen=True, eq=False)

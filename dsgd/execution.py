@@ -25,10 +25,12 @@ from typing import Any, Literal
 from dsgd import locks, tracking
 from dsgd.config import tree
 from dsgd.config.compose import Run
+from dsgd.errors import NonFiniteError
 from dsgd.locks import Lock
 from dsgd.processes import with_short_sockets
 from dsgd.runs import (
     Claim,
+    LostRunError,
     RunFolder,
     folder_of,
     is_complete,
@@ -38,6 +40,7 @@ from dsgd.runs import (
     set_aside,
     swap_in,
 )
+from dsgd.streams import guard_streams
 
 Word = Literal["skipped", "elsewhere", "finished", "failed"]
 Say = Callable[[str], None]
@@ -270,6 +273,7 @@ def _wait_passively() -> None:
 def _child(folder: RunFolder, threads: int, progress: str, supervisor: Connection) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):  # what reaches the whole group is the supervisor's to answer
         signal.signal(number, signal.SIG_IGN)
+    guard_streams()
     threading.Thread(target=_die_with_parent, args=(folder,), daemon=True).start()
     reason = _attempt(folder, threads, progress)
     if reason:
@@ -306,9 +310,9 @@ def _attempt(folder: RunFolder, threads: int, progress: str, is_main: bool = Tru
 
 def _one_line(error: Exception) -> str:
     """The first line of what the error says, after the reason that our own errors have, or its type."""
-    reason = getattr(type(error), "reason", None)
     text = str(error).strip().splitlines()
-    return (reason if isinstance(reason, str) else type(error).__name__) + (f": {text[0]}" if text else "")
+    kind = error.reason if isinstance(error, (NonFiniteError, LostRunError)) else type(error).__name__
+    return kind + (f": {text[0]}" if text else "")
 
 
 def _progress(run: Run, workers: int, alone: bool) -> str:

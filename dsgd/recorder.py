@@ -5,24 +5,24 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from typing import Any, ParamSpec
 
 import torch
 from accelerate import Accelerator
 from tqdm import tqdm
 
+from dsgd.errors import NonFiniteError
 from dsgd.methods.contracts import Statistics, Window
 from dsgd.runs import RunFolder
 from dsgd.tracking import Tracker
 
+P = ParamSpec("P")
+
 #: Statistics that are counts of the window's examples.
 COUNTS = ("wrong", "correct", "ties", "nonfinite")
-
-
-class NonFiniteError(ArithmeticError):
-    """A loss or logit was NaN or infinite: the run has failed and must not pass for a collapsed one."""
-
-    reason = "non-finite"
 
 
 class Recorder:
@@ -110,6 +110,17 @@ def key(name: str) -> str:
     return name if "/" in name else f"train/{name}"
 
 
+def _never_raises(show: Callable[P, None]) -> Callable[P, None]:
+    """Drop what cannot be shown: no screen may end a training."""
+
+    @wraps(show)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        with suppress(OSError, ValueError):  # a pipe without a reader, a full disk, an encoding without γ
+            show(*args, **kwargs)
+
+    return guarded
+
+
 class Progress:
     """A bar on a terminal, a line an evaluation elsewhere, or nothing."""
 
@@ -122,11 +133,13 @@ class Progress:
         self._summary = ""
         self._first, self._started = 0, time.perf_counter()
 
+    @_never_raises
     def start_at(self, step: int) -> None:
         """Count from ``step``, where a run resumes."""
         self._first = step
         self.bar.update(step)
 
+    @_never_raises
     def steps(self, records: list[dict[str, Any]]) -> None:
         """Show the newest step, and the training accuracy since the last evaluation."""
         self._correct += sum(record["train/correct"] for record in records)
@@ -138,6 +151,7 @@ class Progress:
         self.bar.update(len(records))
         self.bar.set_postfix_str(self._summary)
 
+    @_never_raises
     def evaluation(self, record: dict[str, Any]) -> None:
         """Show an evaluation's accuracy."""
         step = record["step"]
@@ -153,6 +167,7 @@ class Progress:
         elif not self.bar.disable:
             self.bar.write(text)
 
+    @_never_raises
     def close(self) -> None:
         """Remove the bar."""
         self.bar.close()

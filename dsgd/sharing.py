@@ -18,7 +18,8 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 from dsgd.config import tree
-from dsgd.config.compose import Command, Run, usual_launcher
+from dsgd.config.command import Command
+from dsgd.config.compose import Run, usual_launcher
 from dsgd.config.cuda import cuda_device_count
 from dsgd.config.schema import Config
 from dsgd.devices import Load, best_sharing

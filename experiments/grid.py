@@ -21,6 +21,7 @@ from dsgd.cache import cache_folder
 from dsgd.config import tree
 from dsgd.config.parts import SLOTS
 from dsgd.config.schema import Config, Evaluation, ImbalanceKind, Task, TaskForm
+from dsgd.files import write_atomically
 from dsgd.imbalance import class_counts
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def grid(name: str, overrides: Sequence[str] = ()) -> list[PlannedRun]:
         found = _compose(name, overrides)
         if not any(_names_a_file(run) for run in found):
             with contextlib.suppress(OSError):  # where nothing can be written, the next command composes again
-                runs.write_atomically(file, json.dumps([dataclasses.asdict(run) for run in found]))
+                write_atomically(file, json.dumps([dataclasses.asdict(run) for run in found]))
     return found
 
 
@@ -134,7 +135,8 @@ def _planned(row: dict[str, Any]) -> PlannedRun:
 
 
 def _compose(name: str, overrides: Sequence[str]) -> list[PlannedRun]:
-    from dsgd.config.compose import Command, expand
+    from dsgd.config.command import Command
+    from dsgd.config.compose import expand
 
     command = Command((), (f"experiment={name}", *overrides), multirun=True, only_shows=False)
     return [_plan(run) for run in expand(command)]

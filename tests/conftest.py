@@ -8,7 +8,8 @@ import pytest
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: see dsgd.execution
 
-from dsgd.config.compose import expand, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand
 from dsgd.config.cuda import cuda_device_count
 from dsgd.execution import execute
 from dsgd.runs import folder_of

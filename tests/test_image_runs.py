@@ -8,7 +8,8 @@ import torch
 from image_models import saved_resnet, saved_vit
 from objectives import gradients_by, objective_of
 
-from dsgd.config.compose import expand, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand
 from dsgd.config.messages import ConfigErrors
 from dsgd.config.schema import Modality, Model
 from dsgd.evaluation import Predictions

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from dsgd.batches import total_steps, windows
-from dsgd.config.compose import expand, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand
 from dsgd.config.schema import Trainer
 from dsgd.methods.contracts import Batch
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from dsgd import sharing
-from dsgd.config.compose import read_command
+from dsgd.config.command import read_command
 from dsgd.config.schema import Runtime
 from dsgd.config.validation import problems
 from dsgd.devices import Load, best_sharing

@@ -7,14 +7,14 @@ whole. ``run.py`` and ``experiments.plan`` share this expansion.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from types import NoneType
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -23,9 +23,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dsgd.config import identity, tree
+from dsgd.config.command import Command
 from dsgd.config.data import sample_of
 from dsgd.config.messages import ConfigErrors, describe
-from dsgd.config.overrides import check_each, first_choices, given_twice, parse, sweeps
+from dsgd.config.overrides import MOST_RUNS, check_each, first_choices, given_twice, number_of_values, parse, sweeps
 from dsgd.config.parts import PARTS
 from dsgd.config.schema import Config, MultiTask
 from dsgd.config.validation import problems
@@ -53,32 +54,6 @@ class Run:
         return identity.cell_id(self.config)
 
 
-@dataclass(frozen=True)
-class Command:
-    """A command line, taken apart: Hydra's flags away from the overrides."""
-
-    flags: tuple[str, ...]
-    overrides: tuple[str, ...]
-    multirun: bool
-    only_shows: bool  # --cfg, --info, --help: nothing will run
-
-
-def read_command(arguments: Sequence[str]) -> Command:
-    """Take ``arguments`` apart; a malformed flag exits with 2, as argparse does.
-
-    Overrides may stand on both sides of a flag. Hydra by itself knows none behind it where one stands before it.
-    """
-    parser = get_args_parser()
-    options = parser.parse_intermixed_args(list(arguments))
-    if options.multirun and (options.cfg or options.info):  # Hydra's own answer is a traceback
-        parser.error("--cfg and --info show one run; leave --multirun away")
-    flags = list(arguments)
-    for override in options.overrides:
-        flags.remove(override)
-    only_shows = any((options.cfg, options.info, options.help, options.hydra_help, options.shell_completion))
-    return Command(tuple(flags), tuple(options.overrides), options.multirun, only_shows)
-
-
 def expand(command: Command) -> list[Run]:
     """The distinct runs that ``command`` asks for, in order; raises as :func:`jobs` does."""
     return distinct(jobs(command))
@@ -102,14 +77,15 @@ def jobs(command: Command) -> list[Run]:
 
 
 def _jobs(command: Command) -> list[Run]:
-    with tree.loader() as loader:
+    with tree.loader(command.config_dir) as loader:
         parsed, found = parse(command.overrides)
         good, more = check_each(parsed, loader)
         found += more + given_twice(good)
         multirun = command.multirun or _asks_to_sweep(good)
         if not multirun:
             found += [f"{text}: several values; add -m to sweep over them" for text in sweeps(good)]
-        combinations = _combinations(good) if multirun else [first_choices(good)]
+        found += [*_too_many_runs(good), *_no_workers(good)] if multirun else []
+        combinations = _combinations(good) if multirun and not found else [first_choices(good)]
         if found:  # the rest of the command line is still looked at, but one combination tells enough
             combinations = combinations[:1]
         runs, more = _compose_all(combinations)
@@ -122,13 +98,13 @@ def is_multirun(command: Command) -> bool:
     """Whether Hydra will sweep: by flag, or because an experiment says so."""
     if command.multirun:
         return True
-    with tree.loader():
+    with tree.loader(command.config_dir):
         return _asks_to_sweep(parse(command.overrides)[0])
 
 
 def usual_launcher(command: Command) -> bool:
     """Whether neither the command line nor an experiment names a launcher, so that runs would go one by one."""
-    with tree.loader():
+    with tree.loader(command.config_dir):
         parsed, _ = parse(command.overrides)
         return str(tree.compose(first_choices(parsed)).hydra.launcher._target_).endswith(".BasicLauncher")
 
@@ -138,7 +114,7 @@ def identify(composed: DictConfig) -> Run:
     return _identify(tree.typed(composed))
 
 
-@cache
+@tree.remember
 def _baseline(overrides: tuple[str, ...]) -> Config:
     with tree.loader():
         return tree.typed(tree.assemble(overrides))
@@ -213,6 +189,22 @@ def _combinations(overrides: list[Override]) -> list[list[str]]:
     telling = [override for override in overrides if not _is_mere_grid(override)]
     batches: list[list[list[str]]] = BasicSweeper.split_arguments(own + telling, max_batch_size=None)
     return batches[0]
+
+
+def _too_many_runs(overrides: list[Override]) -> list[str]:
+    counts = {override.key_or_group: number_of_values(override) for override in overrides}
+    count = math.prod(counts.values())
+    if count <= MOST_RUNS:
+        return []
+    factors = " × ".join(f"{key} ({number:,})" for key, number in counts.items() if number > 1)
+    return [f"a sweep over {factors} is {count:,} runs; a sweep takes {MOST_RUNS:,} at most"]
+
+
+def _no_workers(overrides: list[Override]) -> list[str]:
+    jobs = tree.compose(first_choices(overrides)).hydra.launcher.get("n_jobs")
+    return (
+        [describe("hydra.launcher.n_jobs", jobs, "give 1 or more, or -1 for one run on each core")] if jobs == 0 else []
+    )
 
 
 def _is_mere_grid(override: Override) -> bool:

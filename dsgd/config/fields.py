@@ -36,6 +36,7 @@ def positive(default: Any) -> Any:
     return ranged(default, lambda value: value > 0, "a number above 0")
 
 
-def at_least(default: Any, low: float) -> Any:
-    """A number not below ``low``."""
-    return ranged(default, lambda value: value >= low, f"a number of at least {low:g}")
+def at_least(default: Any, low: float, most: int | None = None) -> Any:
+    """A number not below ``low``, and not above ``most`` where that is given."""
+    text = f"a number of at least {low:g}" + ("" if most is None else f" and at most {most:,}")
+    return ranged(default, lambda value: low <= value and (most is None or value <= most), text)

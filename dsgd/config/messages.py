@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+#: Characters of a wrong value that a message repeats.
+LONGEST = 300
 
 
 class ConfigErrors(ValueError):  # noqa: N818 - it holds all of them
@@ -22,9 +25,20 @@ class ConfigErrors(ValueError):  # noqa: N818 - it holds all of them
 
 def describe(key: str, value: Any, allowed: str, known: Iterable[str] = ()) -> str:
     """One problem as one line; ``known`` are the spellings among which the nearest is looked for."""
-    near = nearest(str(value), known)
+    text = str(value)
+    near = nearest(text, known) if len(text) <= LONGEST else None
     hint = f" (did you mean {near}?)" if near else ""
-    return f"{key} = {value}: {allowed}{hint}"
+    shown = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return f"{key} = {shown}: {allowed}{hint}"
+
+
+def choose_one_of(value: str, options: Sequence[str], most: int = 8) -> str:
+    """Name the options, the nearest to ``value`` first and at most ``most`` of them, with the count of the others."""
+    if len(options) <= most:
+        return "choose one of " + ", ".join(options)
+    near = difflib.get_close_matches(value.lower(), options, n=most, cutoff=0.3)
+    shown = [*near, *(option for option in options if option not in near)][:most]
+    return f"choose one of {', '.join(shown)}, … ({len(options)} in all)"
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

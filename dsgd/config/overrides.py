@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, RangeSweep
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dsgd.config import tree
-from dsgd.config.messages import describe, nearest
+from dsgd.config.command import parse_one, quoted
+from dsgd.config.messages import choose_one_of, describe, nearest
 from dsgd.config.parts import SLOTS
 from dsgd.config.validation import allowed_text
 
 #: Groups whose ``name`` says which option was chosen, so that it must not be changed alone.
 NAMED = ("model", "task", "method", "debug", *SLOTS)
+
+#: Runs of one sweep; the largest of the paper's has 840.
+MOST_RUNS = 20_000
+
+#: Characters of a mistake that a message repeats.
+SHOWN = 200
 
 
 def parse(overrides: Sequence[str]) -> tuple[list[Override], list[str]]:
@@ -29,11 +38,23 @@ def parse(overrides: Sequence[str]) -> tuple[list[Override], list[str]]:
     for text in overrides:
         try:
             parsed += parser.parse_overrides([text])
-        except HydraException:
-            found.append(
-                f"{text}: cannot be read; write key=value, and quote values with spaces or commas: 'key=\"a, b\"'"
-            )
+        except (HydraException, RecursionError, ValueError):  # ValueError: a number too long for Python to read
+            found.append(_unreadable(text))
     return parsed, found
+
+
+def _unreadable(text: str) -> str:
+    """Say what to type instead of an override that the grammar cannot read."""
+    key, equals, value = text.partition("=")
+    shown = f"{text[:SHOWN]}…" if len(text) > SHOWN else text
+    if not equals:
+        return f"{shown}: cannot be read; write key=value"
+    is_list = value.startswith("[") and value.endswith("]")
+    inside = ",".join(quoted(entry.strip()) for entry in value[1:-1].split(","))
+    with_quotes = f"{key}=[{inside}]" if is_list else f"{key}={quoted(value)}"
+    if parse_one(with_quotes) is None or len(text) > SHOWN:
+        return f"{shown}: cannot be read; write key=value"
+    return f"{shown}: the value has characters that must be quoted; type {shlex.quote(with_quotes)}"
 
 
 def check_each(overrides: list[Override], loader: ConfigLoaderImpl) -> tuple[list[Override], list[str]]:
@@ -42,7 +63,9 @@ def check_each(overrides: list[Override], loader: ConfigLoaderImpl) -> tuple[lis
     good, values, found = [], [], []
     for override in overrides:
         key = override.key_or_group
-        if key.startswith("hydra.") or override.is_delete():
+        if problem := _sweep_problem(override, groups):
+            found += problem
+        elif key.startswith("hydra.") or override.is_delete():
             good.append(override)
         elif key in groups:
             problem = _group_problem(override, groups[key])
@@ -58,9 +81,50 @@ def check_each(overrides: list[Override], loader: ConfigLoaderImpl) -> tuple[lis
     return [override for override in overrides if override in good], found
 
 
+def _sweep_problem(override: Override, groups: dict[str, list[str]]) -> list[str]:
+    """Say what keeps a sweep from giving values: nothing to choose from, or far too many."""
+    if not override.is_sweep_override() or not override.is_discrete_sweep():
+        return []
+    key, text = override.key_or_group, str(override.input_line)
+    values = override.value()
+    if isinstance(values, Glob):
+        if key not in groups:
+            return [
+                f"{text}: glob(…) chooses among the options of a group, and {key} is a single value; list the values"
+            ]
+        return [] if values.filter(groups[key]) else [f"{text}: fits no option; {choose_one_of(text, groups[key])}"]
+    try:
+        count = number_of_values(override)
+    except (ValueError, ZeroDivisionError, TypeError, OverflowError) as error:
+        return [f"{text}: {error}"]
+    if count == 0:
+        return [f"{text}: holds no value; range(start, stop, step) leaves stop out"]
+    return [f"{text}: {count:,} values; a sweep takes {MOST_RUNS:,} runs at most"] if count > MOST_RUNS else []
+
+
+def number_of_values(override: Override) -> int:
+    """Count the values of an override without listing them; 1 where it is no sweep.
+
+    Raises:
+        ValueError: the step of a range is 0.
+    """
+    values = override.value()
+    if isinstance(values, RangeSweep):
+        start, stop, step = float(values.start or 0), float(values.stop or 0), float(values.step)
+        if step == 0:
+            raise ValueError("the step of a range must not be 0")
+        return max(0, math.ceil((stop - start) / step))
+    if isinstance(values, ChoiceSweep):
+        return len(values.list)
+    return len(choices(override))
+
+
 def _group_problem(override: Override, options: list[str]) -> list[str]:
+    if override.key_or_group == "experiment" and len(choices(override)) > 1:
+        lines = " && ".join(f"python run.py experiment={name}" for name in choices(override)[:8])
+        return [f"{override.input_line}: each experiment has a sweep of its own, so give one at a time; type {lines}"]
     return [
-        describe(override.key_or_group, text, "choose one of " + ", ".join(options), options)
+        describe(override.key_or_group, text, choose_one_of(text, options), options)
         for text in choices(override)
         if text not in options and (text, override.key_or_group) != ("null", "experiment")
     ]
@@ -85,20 +149,26 @@ def _value_problem(override: Override, composed: DictConfig, groups: dict[str, l
     if isinstance(node._get_node(name), DictConfig):
         keys = [f"{key}.{inner}" for inner in map(str, node[name])]
         return [f"{key}: is a group of keys; set one of {', '.join(keys)}"]
+    alone = OmegaConf.structured(kind)
     return [
         describe(key, text, allowed_text(kind, name), _spellings(kind, name))
         for text, value in zip(choices(override), _values(override), strict=True)
-        if not _accepts(composed, key, value, kind, name)
+        if not (
+            _accepts(composed.copy(), key, value, kind)
+            if "${" in str(value)  # what it refers to is found in the whole config alone
+            else _accepts(alone, name, value, kind)
+        )
     ]
 
 
-def _accepts(composed: DictConfig, key: str, value: Any, kind: type[Any], name: str) -> bool:
-    trial = composed.copy()
+def _accepts(trial: DictConfig, key: str, value: Any, kind: type[Any]) -> bool:
+    """Whether ``trial``, which is changed, takes ``value`` under ``key``, a field of ``kind``."""
     try:
         OmegaConf.update(trial, key, value)
         result = OmegaConf.select(trial, key)
-    except OmegaConfBaseException:
+    except (OmegaConfBaseException, RecursionError, ValueError):
         return False
+    name = key.rpartition(".")[-1]
     allowed = kind.__dataclass_fields__[name].metadata.get("allowed")
     return allowed is None or result is None or bool(allowed.accepts(result))
 

@@ -216,7 +216,7 @@ class HeadFirst(Part):
     """LP-FT: the head is trained alone before everything is."""
 
     name: str = "head_first"
-    epochs: int = at_least(1, 1)
+    epochs: int = at_least(1, 1, 10**6)
     lr: float = positive(1e-3)
 
 
@@ -225,7 +225,7 @@ class ReinitTop(Part):
     """The top transformer blocks start from fresh weights."""
 
     name: str = "reinit_top"
-    blocks: int = at_least(1, 1)
+    blocks: int = at_least(1, 1, 1_000)
 
 
 @dataclass
@@ -242,7 +242,7 @@ class LoRA(Part):
     name: str = "lora"
     lr: float = positive(3e-4)
     weight_decay: float = at_least(0.0, 0)
-    r: int = at_least(8, 1)
+    r: int = at_least(8, 1, 10**5)
     alpha: float = positive(16.0)
     dropout: float = fraction(0.0)
     train_pooler: bool = False
@@ -255,8 +255,8 @@ class AdaLoRA(Part):
     name: str = "adalora"
     lr: float = positive(5e-3)
     weight_decay: float = at_least(0.0, 0)
-    initial_r: int = at_least(64, 1)
-    target_r: int = at_least(16, 1)
+    initial_r: int = at_least(64, 1, 10**5)
+    target_r: int = at_least(16, 1, 10**5)
     alpha: float = positive(8.0)
     dropout: float = fraction(0.0)
     warmup: float = fraction(0.1)  # share of the steps before any rank is cut
@@ -352,7 +352,7 @@ class AdaGN(Part):
     eps: float = positive(1e-8)
     adaclip: bool = False
     gamma3: float = fraction(0.999)
-    reset_every: int | None = at_least(None, 1)  # optimiser steps between momentum resets; null = never
+    reset_every: int | None = at_least(None, 1, 10**9)  # optimiser steps between momentum resets; null = never
     shared_counter: bool = False  # the published code: a reset also restarts the norms' bias corrections
 
 
@@ -402,7 +402,7 @@ class SWA(Part):
     """The mean of the last k of equally spaced checkpoints is evaluated."""
 
     name: str = "swa"
-    checkpoints: int = at_least(10, 1)  # over the whole run, the last at its end
+    checkpoints: int = at_least(10, 1, 10_000)  # over the whole run, the last at its end
     last: list[int] = field(default_factory=lambda: [3, 5])  # each k is evaluated; the first is primary
 
 

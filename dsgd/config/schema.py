@@ -33,7 +33,7 @@ class ModelRecipe:
     """What the trainer uses with this model unless ``trainer.*`` says otherwise."""
 
     lr: float = positive(2e-5)
-    batch_size: int = at_least(20, 1)
+    batch_size: int = at_least(20, 1, 10**6)
     weight_decay: float = at_least(0.01, 0)
     beta1: float = fraction(0.9)
     beta2: float = fraction(0.999)
@@ -44,11 +44,11 @@ class ModelRecipe:
 class Scratch:
     """A vision transformer without pretrained weights, for small images and trials; only where it has a patch size."""
 
-    patch_size: int | None = at_least(None, 1)  # pixels a side; must divide model.image_size
-    width: int = at_least(64, 1)
-    depth: int = at_least(4, 1)  # transformer blocks
-    heads: int = at_least(4, 1)  # must divide the width
-    channels: int = at_least(3, 1)  # 3, or 1 for grey
+    patch_size: int | None = at_least(None, 1, 4_096)  # pixels a side; must divide model.image_size
+    width: int = at_least(64, 1, 65_536)
+    depth: int = at_least(4, 1, 1_000)  # transformer blocks
+    heads: int = at_least(4, 1, 1_024)  # must divide the width
+    channels: int = at_least(3, 1, 4)  # 3, or 1 for grey
 
 
 @dataclass
@@ -63,16 +63,18 @@ class Model:
     revision: str | None = None
     sha256: str | None = None  # of model.safetensors; checked where given
     scratch: Scratch = field(default_factory=Scratch)  # no checkpoint: trained from scratch
-    blocks: int | None = at_least(None, 0)  # transformer blocks, to refuse more than there are; 0 in convolutional nets
-    max_length: int | None = at_least(None, 1)  # tokens that the checkpoint takes; the same
-    parameters: int | None = at_least(None, 1)  # of the checkpoint, its head left out; for estimates of cost
-    embeddings: int | None = at_least(None, 0)  # of them in lookup tables; the same
-    tokens: int | None = at_least(None, 1)  # of one image; the same
+    blocks: int | None = at_least(
+        None, 0, 1_000
+    )  # transformer blocks, to refuse more than there are; 0 in convolutional nets
+    max_length: int | None = at_least(None, 1, 10**6)  # tokens that the checkpoint takes; the same
+    parameters: int | None = at_least(None, 1, 10**13)  # of the checkpoint, its head left out; for estimates of cost
+    embeddings: int | None = at_least(None, 0, 10**13)  # of them in lookup tables; the same
+    tokens: int | None = at_least(None, 1, 10**6)  # of one image; the same
     gflops: float | None = positive(None)  # of one input's forward pass, where parameters * tokens does not give it
-    layers: int | None = at_least(None, 1)  # keep only the first k transformer blocks; null = all
+    layers: int | None = at_least(None, 1, 1_000)  # keep only the first k transformer blocks; null = all
     freeze_embeddings: bool = False
     dropout: float | None = fraction(None)  # every dropout of the model; null = the checkpoint's own
-    image_size: int | None = at_least(None, 1)  # images: pixels a side; null = the checkpoint's own
+    image_size: int | None = at_least(None, 1, 8_192)  # images: pixels a side; null = the checkpoint's own
     recipe: ModelRecipe = field(default_factory=ModelRecipe)
 
 
@@ -90,14 +92,14 @@ class Imbalance:
 
     kind: ImbalanceKind = ImbalanceKind.none
     factor: float = ranged(1.0, lambda value: 0 < value <= 1, "a number in (0, 1]")
-    subset_seed: int = at_least(0, 0)
+    subset_seed: int = at_least(0, 0, 10**15)
 
 
 @dataclass
 class TaskRecipe:
     """What the trainer uses with this task unless ``trainer.*`` says otherwise."""
 
-    epochs: int = at_least(3, 1)
+    epochs: int = at_least(3, 1, 10**6)
 
 
 class TaskForm(Enum):
@@ -120,8 +122,8 @@ class Augmentation(Enum):
 class Shots:
     """Training examples of a class that divide many, medium and few; null = not told apart. Never changes a run."""
 
-    many: int | None = at_least(None, 1)  # more than this are many
-    few: int | None = at_least(None, 1)  # fewer than this are few
+    many: int | None = at_least(None, 1, 10**9)  # more than this are many
+    few: int | None = at_least(None, 1, 10**9)  # fewer than this are few
 
 
 @dataclass
@@ -143,16 +145,16 @@ class Task:
     title: str | None = None  # what tables and folders call the task; null = its name
     fingerprint: str | None = None  # of the content of one's own data, which may move but not change
     evaluation_share: float = ranged(0.2, lambda value: 0 < value < 1, "a number in (0, 1)")  # where no split is given
-    split_seed: int = at_least(0, 0)  # of that share, and of a holdout
+    split_seed: int = at_least(0, 0, 10**15)  # of that share, and of a holdout
     holdout: float = fraction(0.0)  # share of the training split to evaluate on instead, for choosing settings
     form: TaskForm = TaskForm.single
-    max_length: int = at_least(128, 4)  # tokens
+    max_length: int = at_least(128, 4, 10**6)  # tokens
     augmentation: Augmentation = Augmentation.none
     shots: Shots = field(default_factory=Shots)
-    train_examples: int | None = at_least(None, 1)  # before any are thinned out; for estimates of cost
-    evaluation_examples: int | None = at_least(None, 1)  # the same
-    classes: int | None = at_least(None, 2)  # the same
-    tokens: int | None = at_least(None, 1)  # of an input in a batch of 20, padding included; null = max_length
+    train_examples: int | None = at_least(None, 1, 10**10)  # before any are thinned out; for estimates of cost
+    evaluation_examples: int | None = at_least(None, 1, 10**10)  # the same
+    classes: int | None = at_least(None, 2, 10**6)  # the same
+    tokens: int | None = at_least(None, 1, 10**6)  # of an input in a batch of 20, padding included; null = max_length
     imbalance: Imbalance = field(default_factory=Imbalance)
     bootstrap: bool = False  # train on as many examples drawn with replacement by `seed`: true bagging
     recipe: TaskRecipe = field(default_factory=TaskRecipe)
@@ -195,10 +197,10 @@ class Trainer:
     """The optimiser and its clock."""
 
     lr: float = positive(2e-5)
-    epochs: int = at_least(3, 1)
-    max_steps: int | None = at_least(None, 1)  # optimiser steps; overrides epochs where set
-    batch_size: int = at_least(20, 1)  # examples per process and micro-batch
-    accumulation: int = at_least(1, 1)  # micro-batches per optimiser step
+    epochs: int = at_least(3, 1, 10**6)
+    max_steps: int | None = at_least(None, 1, 10**9)  # optimiser steps; overrides epochs where set
+    batch_size: int = at_least(20, 1, 10**6)  # examples per process and micro-batch
+    accumulation: int = at_least(1, 1, 10**6)  # micro-batches per optimiser step
     warmup: float = fraction(0.1)  # share of the steps
     weight_decay: float = at_least(0.01, 0)
     clip: float = at_least(1.0, 0)  # read by transform=clip; 0 = never
@@ -206,8 +208,8 @@ class Trainer:
     beta1: float = fraction(0.9)
     beta2: float = fraction(0.999)
     eps: float = positive(1e-8)
-    processes: int = at_least(1, 1)  # must equal the world size of `torchrun` or `accelerate launch`
-    evaluate_every: int | None = at_least(None, 1)  # optimiser steps; null = at each epoch's end
+    processes: int = at_least(1, 1, 4_096)  # must equal the world size of `torchrun` or `accelerate launch`
+    evaluate_every: int | None = at_least(None, 1, 10**9)  # optimiser steps; null = at each epoch's end
 
 
 class Precision(Enum):
@@ -233,14 +235,14 @@ class Runtime:
 
     device: str = "auto"  # auto | cpu | cuda | cuda:N | mps
     precision: Precision = Precision.auto
-    threads: int | None = at_least(None, 1)  # null = the machine's cores divided among the sweep's workers
+    threads: int | None = at_least(None, 1, 4_096)  # null = the machine's cores divided among the sweep's workers
     isolate: bool = True  # each run in its own child process
     timeout: float | None = positive(None)  # seconds of one run; null = none
     progress: Progress = Progress.auto
-    log_every: int = at_least(10, 1)  # optimiser steps between two reads of the device's statistics
-    eval_batch_size: int = at_least(64, 1)
+    log_every: int = at_least(10, 1, 10**9)  # optimiser steps between two reads of the device's statistics
+    eval_batch_size: int = at_least(64, 1, 10**6)
     split_by_length: bool | None = None  # compute a batch in parts of like length; null = of texts on a CPU
-    checkpoint_every: int | None = at_least(None, 1)  # optimiser steps between resume points; null = none
+    checkpoint_every: int | None = at_least(None, 1, 10**9)  # optimiser steps between resume points; null = none
     keep_checkpoint: bool = False  # leave the evaluated weights in checkpoint/
     seeds_per_device: str = "1"  # runs that share a CUDA device; auto = by trial
     tf32: bool = False  # fp32 matrices and convolutions on CUDA with 10 bits of mantissa
@@ -279,10 +281,10 @@ class Evaluation:
 class Seeds:
     """Random streams; null = derived from ``seed`` (``subset``: from ``task.imbalance.subset_seed``)."""
 
-    initialization: int | None = at_least(None, 0)
-    data_order: int | None = at_least(None, 0)
-    dropout: int | None = at_least(None, 0)
-    subset: int | None = at_least(None, 0)
+    initialization: int | None = at_least(None, 0, 10**15)
+    data_order: int | None = at_least(None, 0, 10**15)
+    dropout: int | None = at_least(None, 0, 10**15)
+    subset: int | None = at_least(None, 0, 10**15)
 
 
 @dataclass
@@ -290,8 +292,8 @@ class Debug:
     """Shrinks any run."""
 
     name: str = "none"
-    max_steps: int | None = at_least(None, 1)
-    examples: int | None = at_least(None, 1)  # of each split
+    max_steps: int | None = at_least(None, 1, 10**9)
+    examples: int | None = at_least(None, 1, 10**9)  # of each split
     full_evaluation: bool = False  # keep the whole evaluation split
 
 
@@ -300,7 +302,7 @@ class Diagnostics:
     """Observers that never change a run."""
 
     name: str = "none"  # none | gradients | representations | all
-    layers: int | None = at_least(10, 1)  # gradients: how many of the encoder's weight matrices; null = all
+    layers: int | None = at_least(10, 1, 1_000)  # gradients: how many of the encoder's weight matrices; null = all
 
 
 @dataclass
@@ -332,7 +334,7 @@ class Config:
     debug: Debug = MISSING
     evaluation: Evaluation = field(default_factory=Evaluation)
     data: Data = field(default_factory=Data)
-    seed: int = at_least(42, 0)
+    seed: int = at_least(42, 0, 10**15)
     seeds: Seeds = field(default_factory=Seeds)
     results_dir: str = "results"
     force: bool = False

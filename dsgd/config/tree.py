@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import _lru_cache_wrapper, cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -37,6 +37,9 @@ for _of_names in (
 ):
     OmegaConf.register_new_resolver(f"joined_{_of_names.__name__}", _of_names, replace=True)
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
 #: Groups whose options set nothing outside their own node.
@@ -46,15 +49,47 @@ NODES = ("model", "task")
 _VALUE = re.compile(r"(?!hydra\.)\w+(\.\w+)+=")
 
 
+#: What was composed, to be forgotten when the config folders change.
+_memories: list[_lru_cache_wrapper[Any]] = []
+_known_folder: str | None = None
+
+
+def remember(function: Callable[P, T]) -> Callable[P, T]:
+    """Cache what ``function`` composes until a command line brings another ``--config-dir``."""
+    cached = cache(function)
+    _memories.append(cached)
+    return cast("Callable[P, T]", cached)
+
+
 @contextmanager
-def loader() -> Iterator[ConfigLoaderImpl]:
-    """Hydra's loader over ``conf/``: the running application's own, else one made for the moment."""
+def loader(config_dir: str | None = None) -> Iterator[ConfigLoaderImpl]:
+    """Give Hydra's loader over ``conf/``: the running application's own, else one made for this context.
+
+    Args:
+        config_dir: a further folder of configs (``--config-dir``); ``conf/`` wins where both have a name.
+    """
     schema.register()
     if GlobalHydra.instance().is_initialized():
         yield _current_loader()
         return
     with initialize_config_dir(str(CONF), version_base="1.3"):
+        _search(config_dir)
         yield _current_loader()
+
+
+def _search(config_dir: str | None) -> None:
+    """Let the current loader look into ``config_dir`` too, in the place where Hydra's own command line puts it."""
+    global _known_folder
+    folder = None if config_dir is None else str(Path(config_dir).resolve())
+    if folder != _known_folder:
+        for memory in _memories:
+            memory.cache_clear()
+        _known_folder = folder
+    if folder is not None:
+        hydra, search_path = GlobalHydra.instance().hydra, _current_loader().get_search_path()
+        assert hydra is not None
+        search_path.prepend(provider="command-line", path=f"file://{folder}", anchor="schema")
+        hydra.config_loader = ConfigLoaderImpl(search_path)
 
 
 def _current_loader() -> ConfigLoaderImpl:
@@ -68,7 +103,7 @@ def compose(overrides: Iterable[str]) -> DictConfig:
     return _remembered(tuple(overrides))
 
 
-@cache
+@remember
 def _remembered(overrides: tuple[str, ...]) -> DictConfig:
     composed: DictConfig = hydra_compose("config", overrides=list(overrides), return_hydra_config=True)
     return composed
@@ -84,7 +119,7 @@ def assemble(overrides: Iterable[str]) -> DictConfig:
     return _assembled(tuple(overrides))
 
 
-@cache
+@remember
 def _assembled(overrides: tuple[str, ...]) -> DictConfig:
     chosen = {node: [text for text in overrides if _key(text) == node] for node in NODES}
     rest = tuple(text for text in overrides if _key(text) not in NODES)
@@ -98,7 +133,7 @@ def _assembled(overrides: tuple[str, ...]) -> DictConfig:
     return assembled
 
 
-@cache
+@remember
 def _frame(overrides: tuple[str, ...]) -> DictConfig:
     """The groups composed by Hydra, and single values set afterwards as it does: a sweep over values composes once."""
     values = [text for text in overrides if _VALUE.match(text)]
@@ -112,7 +147,11 @@ def _frame(overrides: tuple[str, ...]) -> DictConfig:
 
 
 def _without_hydra(composed: DictConfig) -> DictConfig:
-    return OmegaConf.masked_copy(composed, list(Config.__dataclass_fields__))
+    """Copy a composed config without Hydra's node, the top-level keys with their types: ``seed=042`` is 42."""
+    copy: DictConfig = OmegaConf.structured(Config)
+    for name in Config.__dataclass_fields__:
+        copy[name] = composed._get_node(name)
+    return copy
 
 
 def _key(override: str) -> str:

@@ -70,7 +70,8 @@ def text_config(name: str, **changes: Any) -> PretrainedConfig:
 def _write_transformers(config: PretrainedConfig, folder: Path, device: torch.device) -> None:
     from transformers import AutoModel
 
-    from dsgd.config.compose import expand, read_command
+    from dsgd.config.command import read_command
+    from dsgd.config.compose import expand
     from dsgd.models import load_tokenizer
 
     with device:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dsgd.config.compose import expand, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand
 from dsgd.execution import execute
 from dsgd.runs import RunFolder, folder_of
 from experiments.benchmark.ratios import paired

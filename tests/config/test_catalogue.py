@@ -8,7 +8,8 @@ import pytest
 
 from dsgd.config import identity
 from dsgd.config.catalogue import MethodEntry, methods, table
-from dsgd.config.compose import expand, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand
 from dsgd.config.tree import CONF
 
 ENTRIES = {entry.name: entry for entry in methods()}

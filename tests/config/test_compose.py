@@ -7,7 +7,8 @@ import pytest
 from hydra.core.config_store import ConfigStore
 
 from dsgd.config import parts, schema, tree
-from dsgd.config.compose import expand, identify, is_multirun, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand, identify, is_multirun
 from dsgd.config.messages import ConfigErrors
 
 

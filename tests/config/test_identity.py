@@ -2,7 +2,8 @@
 
 import pytest
 
-from dsgd.config.compose import expand, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand
 from dsgd.config.identity import changed_keys
 
 

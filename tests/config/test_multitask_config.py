@@ -5,7 +5,8 @@ from copy import deepcopy
 import pytest
 
 from dsgd.config import joined, tree
-from dsgd.config.compose import expand, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand
 from dsgd.config.identity import cell_id
 from dsgd.config.messages import ConfigErrors
 from dsgd.config.schema import MultiTask

@@ -2,7 +2,8 @@
 
 import pytest
 
-from dsgd.config.compose import expand, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand
 from dsgd.config.data import column_names, digest, stem
 from dsgd.config.identity import changed_keys
 from dsgd.config.messages import ConfigErrors

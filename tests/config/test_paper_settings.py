@@ -2,7 +2,8 @@
 
 import pytest
 
-from dsgd.config.compose import expand, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand
 
 #: Table 4 by hand: length, epochs, optimiser steps of an epoch at 20 examples a step times epochs, rows of the splits.
 TASKS = {

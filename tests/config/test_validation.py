@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from dsgd.config import parts
-from dsgd.config.compose import expand, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand
 from dsgd.config.messages import ConfigErrors
 from dsgd.config.validation import problems
 

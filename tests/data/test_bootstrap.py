@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from dsgd.config.compose import expand, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand
 from dsgd.config.identity import changed_keys
 from dsgd.config.schema import Data, Imbalance, ImbalanceKind, Model, Task
 from dsgd.data import bootstrap_rows, load_task

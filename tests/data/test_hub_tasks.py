@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from dsgd.config.compose import expand, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand
 from dsgd.config.rules.task import FORMS
 from dsgd.config.schema import Data, Model, TaskForm
 from dsgd.data import load_task

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from dsgd.config.compose import expand, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand
 from dsgd.config.schema import Data, Model
 from dsgd.data import load_task
 from dsgd.models import load_tokenizer

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dsgd.config.compose import expand, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand
 from dsgd.loss import dsgd_loss
 from experiments.benchmark import checkpoints, losses, models
 

@@ -7,7 +7,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from dsgd.config import tree
-from dsgd.config.compose import expand, is_multirun, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand, is_multirun
 from dsgd.execution import execute
 from dsgd.runs import folder_of
 

@@ -5,7 +5,8 @@ import shutil
 import pytest
 
 from dsgd.config import tree
-from dsgd.config.compose import expand, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand
 from experiments import grid as module
 from experiments.grid import grid
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dsgd.config.compose import expand, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand
 from dsgd.runs import RunFolder, replacement
 from experiments import cost, plan
 from experiments.grid import Facts, grid

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from dsgd.config import tree
-from dsgd.config.compose import Run, expand, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import Run, expand
 from dsgd.config.parts import SLOTS
 from dsgd.config.validation import problems
 from dsgd.data import load_task

@@ -6,7 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 from tiny_models import EVERY, checkpoint
 
-from dsgd.config.compose import expand, read_command
+from dsgd.config.command import read_command
+from dsgd.config.compose import expand
 from dsgd.config.messages import ConfigErrors
 from shared import losses
 
