@@ -12,7 +12,7 @@ from dsgd.config.compose import Run
 from dsgd.execution import Outcome
 from dsgd.rows import Row
 from dsgd.runs import Condition, RunFolder, latest_attempt
-from dsgd.summary import markdown_table, mean_and_std, metrics_under, mixed
+from dsgd.summary import markdown_table, markdown_text, mean_and_std, metrics_under, mixed
 
 
 def say(text: str) -> None:
@@ -129,9 +129,9 @@ def _row(ends: Sequence[_End]) -> dict[str, str]:
     finished = [end.row for end in ends if end.row is not None]
     config = ends[0].run.config
     return {
-        "model": config.model.name,
-        "task": config.task.shown,
-        "method": ends[0].run.label,
+        "model": markdown_text(config.model.name),
+        "task": markdown_text(config.task.shown),
+        "method": markdown_text(ends[0].run.label),
         "accuracy": mean_and_std([100 * row["accuracy"] for row in finished]),
         "n": f"{len(finished)}/{len(ends)}",
         "collapsed": _count(finished, "collapsed"),

@@ -22,7 +22,7 @@ def replacing(path: Path) -> Iterator[Path]:
     The content reaches the disk before the name does: a power cut leaves the old file or the new one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{os.getpid()}.tmp-{path.name}")  # by its ending some writers tell the format
     try:
         yield temporary
         to_disk(temporary)
@@ -41,7 +41,7 @@ def write_atomically(path: Path, content: str) -> None:
 
 def remove_temporary(folder: Path, name: str = "*") -> None:
     """Remove what killed writers of ``name`` have left in ``folder``; only for who alone writes there."""
-    for left in folder.glob(f".{name}.*.tmp"):
+    for left in folder.glob(f".*.tmp-{name}"):
         left.unlink(missing_ok=True)
 
 

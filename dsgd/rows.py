@@ -134,11 +134,10 @@ _RULES: dict[str, Rule] = {
     "status": _STATUS,
     "near_collapsed": ((lambda value: value is None or isinstance(value, bool)), "null, true or false"),
     "thresholds": (_is_thresholds, "the thresholds of a status"),
-    **dict.fromkeys(("seconds", "train_seconds", "examples_per_second", "median_margin"), _AMOUNT),
-    **dict.fromkeys(
-        ("n_eval", "ties", "nonfinite", "n_train", "steps", "best_step", "trainable_parameters", "threads", "seed"),
-        _COUNT,
-    ),
+    **dict.fromkeys(("seconds", "train_seconds", "median_margin"), _AMOUNT),
+    "examples_per_second": ((lambda value: is_number(value) and value > 0), "a finite number above 0"),
+    **dict.fromkeys(("ties", "nonfinite", "steps", "best_step", "trainable_parameters", "seed"), _COUNT),
+    **dict.fromkeys(("n_eval", "n_train", "threads"), ((lambda value: _is_count(value) and value > 0), "at least 1")),
     **dict.fromkeys(("id", "cell_id", "model", "task", "method", "preset", "precision", "device"), _TEXT),
 }
 

@@ -16,9 +16,10 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -377,9 +378,16 @@ def usual_path(run: Run) -> Path:
 
 def find(results: Path, run_id: str) -> RunFolder | None:
     """The folder with this id under ``results``, or None; a store is looked through only where it has no ``.ids``."""
+    return finder(results)(run_id)
+
+
+def finder(results: Path) -> Callable[[str], RunFolder | None]:
+    """:func:`find` in one store, for many ids."""
     store = results / "runs"
-    if not (store / ".ids").is_dir():
-        return _index(store).get(run_id)
+    return partial(_find, store) if (store / ".ids").is_dir() else _index(store).get
+
+
+def _find(store: Path, run_id: str) -> RunFolder | None:
     try:
         path = store / (store / ".ids" / run_id).read_text(encoding="utf-8")
     except (OSError, ValueError):

@@ -6,6 +6,7 @@ Torch-free; runs are given as the rows of their ``metrics.json``.
 from __future__ import annotations
 
 import os
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -88,6 +89,16 @@ def mixed(rows: Iterable[dict[str, Any]], columns: Iterable[str]) -> dict[str, l
     rows = list(rows)
     found = {column: sorted({str(row[column]) for row in rows if column in row}) for column in columns}
     return {column: values for column, values in found.items() if len(values) > 1}
+
+
+def markdown_text(text: str) -> str:
+    """``text`` for one cell of a Markdown table, where it means itself: no column, line or HTML begins in it."""
+    return without_html(" ".join(text.splitlines())).replace("|", r"\|")
+
+
+def without_html(text: str) -> str:
+    """``text`` with what would begin an HTML tag in Markdown written out, except in code between backticks."""
+    return re.sub(r"`[^`]*`|<(?=[A-Za-z/!?])", lambda found: "&lt;" if found[0] == "<" else found[0], text)
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:

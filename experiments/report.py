@@ -204,8 +204,9 @@ def _listing(rows: Sequence[DataclassInstance]) -> str:
 
 
 def _environment(run: dict[str, Any]) -> tuple[str, ...]:
-    known = RunFolder(run["folder"]).read("environment.json") or {}
-    packages = ", ".join(f"{name} {version}" for name, version in known.get("packages", {}).items())
+    folder = RunFolder(run["folder"])
+    known = folder.read("environment.json") or {}
+    packages = ", ".join(f"{name} {version}" for name, version in folder.packages.items())
     return (*(str(known.get(key, "unknown")) for key in ENVIRONMENT), packages)
 
 
