@@ -137,7 +137,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("seconds", "train_seconds", "median_margin"), _AMOUNT),
     "examples_per_second": ((lambda value: is_number(value) and value > 0), "a finite number above 0"),
     **dict.fromkeys(("ties", "nonfinite", "steps", "best_step", "trainable_parameters", "seed"), _COUNT),
-    **dict.fromkeys(("n_eval", "n_train", "threads"), ((lambda value: _is_count(value) and value > 0), "at least 1")),
+    **dict.fromkeys(("n_eval", "n_train"), ((lambda value: _is_count(value) and value > 0), "at least 1")),
     **dict.fromkeys(("id", "cell_id", "model", "task", "method", "preset", "precision", "device"), _TEXT),
 }
 

@@ -102,7 +102,7 @@ class RunFolder:
             return self._unfinished()
         except DamagedError as error:
             return Condition("failed", str(error))
-        if row.get("id", self._id) != self._id and self._id is not None:
+        if row.get("id", self.run_id) != self.run_id and self.run_id is not None:
             return Condition("failed", f"{path} is of another run, {row['id']}")
         problem = damage_of(self.path, seal)
         return Condition("failed", problem) if problem else Condition("finished", row=row, seal=seal)
@@ -266,8 +266,8 @@ class RunFolder:
     # --- parts ---
 
     @property
-    def _id(self) -> str | None:
-        """The run's, by the folder's name; None for a folder that lies in no store."""
+    def run_id(self) -> str | None:
+        """The run's id by the folder's name; None for a folder that lies in no store."""
         if self.path.parent.name == ".replacements":
             return self.path.name
         named = re.fullmatch(r"seed\d+-(\w+)", self.path.name)
@@ -301,7 +301,7 @@ class RunFolder:
 
     def _is_locked(self) -> bool:
         """Whether some process holds the run's lock; one that has ended, on whatever host, does not."""
-        store, run_id = self._store, self._id
+        store, run_id = self._store, self.run_id
         return store is not None and run_id is not None and locks.is_held(_lock_file(store, run_id))
 
     def _lasting(self) -> Iterator[str]:
@@ -313,12 +313,12 @@ class RunFolder:
 
     def _register(self) -> None:
         """Note where the run lies, so that it is found by its id without looking through the store."""
-        store, run_id = self._store, self._id
+        store, run_id = self._store, self.run_id
         if store is None or run_id is None or self.path.parent.name == ".replacements":
             return
         with suppress(OSError):
             if not (store / ".ids").is_dir():
-                _index(store)
+                _note_all(store)
             write_atomically(store / ".ids" / run_id, self.path.relative_to(store).as_posix())
 
     def _unreadable_predictions(self) -> str:
@@ -393,29 +393,34 @@ def _find(store: Path, run_id: str) -> RunFolder | None:
     except (OSError, ValueError):
         return None
     folder = RunFolder(path)
-    return folder if folder._id == run_id and folder._store == store and path.exists() else None
+    return folder if folder.run_id == run_id and folder._store == store and path.exists() else None
 
 
 def _index(store: Path) -> dict[str, RunFolder]:
-    """Every run of a store of an earlier version by its id, noted in ``.ids`` for the next time."""
+    """Every run of a store by its id."""
     found: dict[str, RunFolder] = {}
     for folder in scan(store.parent):
-        found.setdefault(str(folder._id), folder)
+        found.setdefault(str(folder.run_id), folder)
+    return found
+
+
+def _note_all(store: Path) -> None:
+    """Note in ``.ids`` where the runs of an earlier version lie."""
     beside = store / f".ids.{os.getpid()}.tmp"
-    with suppress(OSError):  # it may not be written, or another process was quicker
-        beside.mkdir()
-        for run_id, folder in found.items():
+    beside.mkdir()
+    try:
+        for run_id, folder in _index(store).items():
             (beside / run_id).write_text(folder.path.relative_to(store).as_posix(), encoding="utf-8")
         beside.rename(store / ".ids")
-    shutil.rmtree(beside, ignore_errors=True)
-    return found
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def scan(results: Path) -> Iterator[RunFolder]:
     """Every run folder under ``results``, in the order of their paths."""
     for path in sorted((results / "runs").glob("[!.]*/*/*/seed*-*")):
         folder = RunFolder(path)
-        if folder._id is not None:
+        if folder.run_id is not None:
             yield folder
 
 
@@ -468,7 +473,7 @@ def set_aside(folder: RunFolder, results: Path) -> Path:
     """Move a folder that cannot be trusted to ``.damaged``, where a person may look at it; returns where it is now."""
     damaged = results / "runs" / ".damaged"
     damaged.mkdir(parents=True, exist_ok=True)
-    name = folder._id or folder.path.name
+    name = folder.run_id or folder.path.name
     free = next(place for number in range(10**6) if not os.path.lexists(place := damaged / f"{name}-{number}"))
     folder.path.rename(free)
     return free

@@ -34,7 +34,7 @@ def _means(path: Path) -> pd.DataFrame:
 
 
 def loaded(run: Record, name: str, load: Callable[[Path], T]) -> T | None:
-    """What ``load`` reads from a file of a run's folder; None where there is none, or, with a warning, a damaged one."""
+    """What ``load`` reads from a file of a run's folder; None where there is none or, with a warning, a bad one."""
     if not isinstance(run["folder"], Path):
         return None
     try:

@@ -36,7 +36,7 @@ def look(planned: Iterable[PlannedRun], results: Path) -> list[Found]:
     found = []
     for run in planned:
         usual = RunFolder(results / run.folder)
-        folder = usual if usual.path.exists() else find(run.id)
+        folder = usual if usual.run_id == run.id and usual.path.exists() else find(run.id)
         found.append(_look(run, folder, replacement(results, run.id)))
     return found
 
