@@ -100,6 +100,7 @@ class TaskRecipe:
     """What the trainer uses with this task unless ``trainer.*`` says otherwise."""
 
     epochs: int = at_least(3, 1, 10**6)
+    evaluate_every: int | None = at_least(None, 1, 10**9)  # optimiser steps; null = at each epoch's end
 
 
 class TaskForm(Enum):
