@@ -8,27 +8,33 @@ python run.py --methods                             every method: what it change
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from dsgd import console, sharing
+from dsgd import console, sharing, sweep
 from dsgd.config import catalogue
-from dsgd.config.command import read_command
-from dsgd.config.compose import Run, distinct, is_multirun, jobs
+from dsgd.config.command import Command, read_command
+from dsgd.config.compose import Run, distinct, is_multirun, jobs, launches_here
 from dsgd.config.messages import ConfigErrors
-from dsgd.execution import execute, worker_count
+from dsgd.execution import Outcome, execute, worker_count
+from dsgd.outcomes import tell, told
+from dsgd.processes import end_with, endable
 from dsgd.streams import guard_streams
 
-#: The runs of the command line, in the order of Hydra's jobs; travels to the launcher's workers with ``launch``.
-planned: list[Run] = []
+#: What each of the launcher's jobs is to train; travels to its workers with ``launch``.
+plan = sweep.Plan()
 
 
 def main() -> int:
-    """Return 0 if every run is finished, 1 if one failed, 2 if the command line is wrong."""
+    """Return 0 if every run is finished, 1 if one failed, 2 if the command line is wrong, 128 + n after signal n."""
     guard_streams()
     if "--methods" in sys.argv[1:]:
         print(catalogue.table(catalogue.methods()))
@@ -40,18 +46,45 @@ def main() -> int:
     except ConfigErrors as errors:
         print(errors, file=sys.stderr)
         return 2
-    if is_multirun(command) and not command.only_shows:
-        runs = sharing.resolve(runs)
-        sys.argv[1:1] = sharing.launcher(command, runs)
-    planned.extend(runs)
-    try:
-        launch()
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on from the finished runs", file=sys.stderr)
-        return 130
     if command.only_shows:
+        launch()
         return 0
-    return console.sweep(distinct(runs)) if is_multirun(command) else console.single(runs[0])
+    try:
+        with endable():
+            return train_all(command, distinct(runs)) if is_multirun(command) else train_one(runs[0])
+    except KeyboardInterrupt as end:
+        print("interrupted; the same command goes on from the finished runs", file=sys.stderr)
+        return 128 + getattr(end, "number", signal.SIGINT)
+
+
+def train_one(run: Run) -> int:
+    """Train a single run in this process's own launcher; returns the exit code."""
+    outcome = execute(run, say=console.say)
+    console.ended(run, outcome)
+    return console.single(run, outcome)
+
+
+def train_all(command: Command, runs: list[Run]) -> int:
+    """Train a sweep's runs as far as they are not finished; returns the exit code."""
+    runs = sharing.resolve(runs)
+    left = sweep.unfinished(runs)
+    remaining = {run.id for run in left}
+    outcomes = {run.id: Outcome("skipped") for run in runs if run.id not in remaining}
+    for run in runs:
+        if run.id in outcomes:
+            console.ended(run, outcomes[run.id])
+    return console.sweep(runs, {**outcomes, **(launched(command, left) if left else {})})
+
+
+def launched(command: Command, left: Sequence[Run]) -> Mapping[str, Outcome]:
+    """Have Hydra's launcher train ``left``; returns what became of each, as far as it was told."""
+    sys.argv[1:] = [*sharing.launcher(command, left), *sweep.arguments(command, left), *command.flags]
+    with tempfile.TemporaryDirectory(prefix="dsgd-", ignore_cleanup_errors=True) as folder:
+        if launches_here(command):  # else what the launcher leaves must be seen by other machines
+            os.environ["DSGD_SWEEP_DIR"] = folder
+        plan.runs, plan.report, plan.supervisor = list(left), Path(folder) / "outcomes.jsonl", os.getpid()
+        launch()
+        return told(plan.report)
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")  # type: ignore[untyped-decorator]
@@ -61,11 +94,13 @@ def launch(_composed: DictConfig) -> None:
     Hydra composes each job when its turn comes; an edit of ``conf/`` in the meantime must not reach it.
     """
     guard_streams()  # of a worker
-    hydra_config = HydraConfig.get()
-    sweeps = hydra_config.mode == RunMode.MULTIRUN
-    run = planned[hydra_config.job.num if sweeps else 0]
-    outcome = execute(run, worker_count(hydra_config.launcher.get("n_jobs")), alone=not sweeps, say=console.say)
+    end_with(plan.supervisor)
+    job = HydraConfig.get()
+    run = plan.runs[job.job.num]
+    outcome = execute(run, worker_count(job.launcher.get("n_jobs")), alone=False, say=console.say)
     console.ended(run, outcome)
+    if plan.report is not None:
+        tell(plan.report, run.id, outcome)
 
 
 if __name__ == "__main__":

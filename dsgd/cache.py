@@ -10,14 +10,16 @@ from typing import TypeVar
 
 from filelock import FileLock
 
+from dsgd.files import DamagedError, digest_of, remove_temporary, replacing, write_atomically
+
 T = TypeVar("T")
 
 
 def cached(name: str, build: Callable[[], T], save: Callable[[T, Path], None], load: Callable[[Path], T]) -> T:
     """What ``build`` gives, built by the first run that asks for ``name`` and loaded by all others.
 
-    Runs that start together wait for the one that builds. A file that cannot be loaded is built again; a folder that
-    cannot be written costs the time to build and nothing else.
+    Runs that start together wait for the one that builds. A file whose checksum is another, or that cannot be loaded,
+    is built again; a folder that cannot be written costs the time to build and nothing else.
 
     Args:
         name: of the file below the cache folder. It must tell everything that the content depends on.
@@ -27,15 +29,15 @@ def cached(name: str, build: Callable[[], T], save: Callable[[T, Path], None], l
     """
     file = cache_folder() / name
     with suppress(OSError, ValueError):
-        return load(file)
+        return _checked(file, load)
     if not _can_write(file.parent):
         return build()
     with FileLock(f"{file}.lock"):
         with suppress(OSError, ValueError):  # another run has built it while this one waited
-            return load(file)
+            return _checked(file, load)
         content = build()
         with suppress(OSError):  # a full disk
-            _replace(file, content, save)
+            _write(file, content, save)
         return content
 
 
@@ -53,11 +55,26 @@ def _can_write(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-def _replace(file: Path, content: T, save: Callable[[T, Path], None]) -> None:
-    """Under another name first, so that no reader sees half a file."""
-    temporary = file.with_name(f".{os.getpid()}-{file.name}")
-    try:
+def _checked(file: Path, load: Callable[[Path], T]) -> T:
+    """The content of ``file``, which is what was written into it.
+
+    Raises:
+        OSError: it or its checksum is not there, or cannot be read.
+        ValueError: it is damaged.
+    """
+    if digest_of(file) != _sum_of(file).read_text(encoding="utf-8"):
+        raise DamagedError(f"{file} is damaged: its checksum is another")
+    return load(file)
+
+
+def _write(file: Path, content: T, save: Callable[[T, Path], None]) -> None:
+    """The file and, last, its checksum; what writers that were killed have left is removed."""
+    remove_temporary(file.parent, file.name)
+    with replacing(file) as temporary:
         save(content, temporary)
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
+        checksum = digest_of(temporary)
+    write_atomically(_sum_of(file), checksum)
+
+
+def _sum_of(file: Path) -> Path:
+    return file.with_name(f".{file.name}.sha256")

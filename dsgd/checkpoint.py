@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save_model
-from torch import nn
+from torch import Tensor, nn
 
+from dsgd.environment import code_version
+from dsgd.files import replacing
 from dsgd.methods.contracts import Step
+from dsgd.runs import WEIGHTS
 
 if TYPE_CHECKING:
     from dsgd.training import Training
@@ -19,13 +24,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+class UnfitError(ValueError):
+    """A resume point that this run must not go on from; the message says why."""
+
+
 def resume(training: Training) -> int:
     """Continue from the folder's resume point, if there is one; returns the last step that is done, else 0.
 
     The numbers go on exactly as if nothing had happened: weights, optimiser, schedules, random streams, the method's
-    own state; the history is cut back to the same step and mirrored again.
+    own state, what the diagnostics have seen; the history is cut back to the same step and mirrored again. A point
+    that is damaged, of another run or of another version of the code, or that lacks what the diagnostics need, is left
+    alone with a warning, and the run starts from its first step.
     """
-    state = _load(_resume_point(training))
+    path = _resume_point(training)
+    try:
+        state = _load(path, training) if path.exists() else None
+    except UnfitError as error:
+        _log.warning("%s %s; the run starts from its first step", path, error)
+        state = None
     if state is None:
         if training.accelerator.is_main_process:
             training.folder.keep_history(-1)
@@ -38,6 +54,7 @@ def resume(training: Training) -> int:
             part.load_state_dict(state["parts"][slot])
     training.best = state["best"]
     training.clock.seconds, training.clock.examples = state["clock"]
+    training.observer.resume(training, state["observer"])
     step: int = state["step"]
     if training.accelerator.is_main_process:
         training.recorder.tracker.log(training.folder.keep_history(step))
@@ -56,6 +73,8 @@ def save_if_due(training: Training, step: Step) -> None:
     if not training.accelerator.is_main_process:
         return
     state = {
+        "of": _origin(training),
+        "history": _history_digest(training, step.number),
         "step": step.number,
         "model": training.bare.state_dict(),
         "optimizer": training.optimizer.state_dict(),
@@ -63,35 +82,88 @@ def save_if_due(training: Training, step: Step) -> None:
         "parts": {slot: part.state_dict() for slot, part in training.parts.items() if hasattr(part, "state_dict")},
         "best": training.best,
         "clock": (training.clock.seconds, training.clock.examples),
+        "observer": training.observer.state_dict(),
         "random": random,
     }
-    path = _resume_point(training)
-    path.parent.mkdir(exist_ok=True)
-    torch.save(state, path.with_suffix(".new"))
-    path.with_suffix(".new").replace(path)
+    state["checksum"] = checksum(state)
+    training.folder.require_claim()
+    # Through an open file: its errors say that the disk is full, those of torch's own writer do not.
+    with replacing(_resume_point(training)) as temporary, temporary.open("wb") as file:
+        torch.save(state, file)
 
 
 def close(training: Training, model: nn.Module) -> None:
     """Drop the resume point; leave the weights of ``model`` in its place where ``runtime.keep_checkpoint`` is set."""
     if not training.accelerator.is_main_process:
         return
-    folder = _resume_point(training).parent
+    folder = training.folder.file("checkpoint")
     shutil.rmtree(folder, ignore_errors=True)
     if training.config.runtime.keep_checkpoint:
-        folder.mkdir()
-        save_model(model, str(folder / "model.safetensors"))
+        with replacing(training.folder.file(WEIGHTS)) as temporary:
+            save_model(model, str(temporary))
 
 
-def _load(path: Path) -> dict[str, Any] | None:
-    """What a resume point holds; None where there is none, or where it cannot be read: then training starts anew."""
-    if not path.exists():
-        return None
+def checksum(state: Mapping[str, Any]) -> str:
+    """SHA-256 over all tensors and plain values of a state, whatever the file that holds it looks like."""
+    digest = hashlib.sha256()
+    for piece in _pieces(state):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _pieces(value: Any) -> Iterator[Any]:
+    """``value`` as objects of bytes, with its type and shape, so that no two states give the same."""
+    if isinstance(value, Tensor):
+        yield f"tensor {value.dtype} {tuple(value.shape)}".encode()
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        yield flat.view(torch.uint8).numpy()
+    elif isinstance(value, Mapping):
+        yield f"mapping {len(value)}".encode()
+        for key, entry in value.items():
+            yield from _pieces(key)
+            yield from _pieces(entry)
+    elif isinstance(value, (list, tuple)):
+        yield f"sequence {len(value)}".encode()
+        for entry in value:
+            yield from _pieces(entry)
+    else:
+        yield f"{type(value).__name__} {value!r}".encode()
+
+
+def _load(path: Path, training: Training) -> dict[str, Any]:
+    """What a resume point holds.
+
+    Raises:
+        UnfitError: it cannot be read, or it is not a point that this very run may go on from.
+    """
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        whole = state.pop("checksum") == checksum(state)
     except Exception as error:  # torn bytes raise whatever they happen to spell
-        _log.warning("%s cannot be read (%s); the run starts from its first step", path, error)
-        return None
+        raise UnfitError("cannot be read") from error
+    if not whole:
+        raise UnfitError("is damaged: its checksum is another")
+    if state["of"]["id"] != _origin(training)["id"]:
+        raise UnfitError(f"is of another run, {state['of']['id']}")
+    if state["of"] != _origin(training):
+        raise UnfitError("was written by another version of the code")
+    if state["history"] != _history_digest(training, state["step"]):
+        raise UnfitError("does not fit the history beside it")
+    if not training.observer.can_resume(state["observer"]):
+        raise UnfitError("lacks what the diagnostics saw before it")
     return state
+
+
+def _origin(training: Training) -> dict[str, Any]:
+    """Which run, and which code, a resume point is of."""
+    identity = training.folder.read("identity.json") or {}
+    return {"id": identity.get("id"), **code_version()}
+
+
+def _history_digest(training: Training, step: int) -> str:
+    """Of the history up to ``step``."""
+    records = [record for record in training.folder.history if record["step"] <= step]
+    return hashlib.sha256(repr(records).encode()).hexdigest()
 
 
 def _resume_point(training: Training) -> Path:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from dsgd.files import replacing
 from dsgd.group_capture import GroupCapture
 from dsgd.group_gradients import GroupGradients
 from dsgd.methods.contracts import Step, Window
@@ -36,7 +36,16 @@ class Observer(Protocol):
     """Looks on; draws from no random stream of the run and leaves no gradient behind."""
 
     def start(self, training: Training) -> None:
-        """Before the first step, the weights as initialised; in a resumed run, as they were at the resume point."""
+        """Before the first step, the weights as initialised; not in a resumed run."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was seen so far, as tensors and plain values, for a resume point."""
+
+    def can_resume(self, state: dict[str, Any]) -> bool:
+        """Whether ``state``, of a resume point, holds what this observer would have seen until there."""
+
+    def resume(self, training: Training, state: dict[str, Any]) -> None:
+        """In the place of ``start``: go on from what was seen before a resume point."""
 
     def before_step(self, training: Training, window: Window) -> None:
         """Before the optimiser step on ``window``, whose forward will draw from torch's generators as they are now."""
@@ -76,6 +85,22 @@ class Observers:
         for observer in self.observers:
             observer.start(training)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Each one's under its name."""
+        return {type(observer).__name__: observer.state_dict() for observer in self.observers}
+
+    def can_resume(self, state: dict[str, Any]) -> bool:
+        """Whether each one can."""
+        return all(
+            type(observer).__name__ in state and observer.can_resume(state[type(observer).__name__])
+            for observer in self.observers
+        )
+
+    def resume(self, training: Training, state: dict[str, Any]) -> None:
+        """Each from its own."""
+        for observer in self.observers:
+            observer.resume(training, state[type(observer).__name__])
+
     def before_step(self, training: Training, window: Window) -> None:
         """Each in turn."""
         for observer in self.observers:
@@ -109,7 +134,7 @@ class GradientObserver:
     (``GroupCapture``). Else, and for the first window, which shows whether that is possible, it is a second look
     under the dropout masks that training is about to draw. Columns: ``step``, ``layer`` (the weight's name),
     ``MEASURES``, ``wrong`` and ``correct`` (|W| and |C|), ``gamma`` (1 where the loss has none); all gradients are
-    divided by the window's m. The table of a resumed run begins at the resume point.
+    divided by the window's m.
     """
 
     def __init__(self, layers: int | None) -> None:
@@ -138,6 +163,27 @@ class GradientObserver:
         count = len(matrices) if self.layers is None else min(self.layers, len(matrices))
         chosen = np.sort(np.random.default_rng(0).choice(len(matrices), count, replace=False))
         self._names = [matrices[position][0] for position in chosen]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The rows so far, and whether capturing has been found exact."""
+        return {
+            "layers": self.layers,
+            "names": self._names,
+            "captures": self._linear is not None,
+            "steps": self._steps,
+            "seen": torch.stack(self._seen).cpu() if self._seen else None,
+        }
+
+    def can_resume(self, state: dict[str, Any]) -> bool:
+        """Whether it is of as many layers."""
+        return bool(state["layers"] == self.layers)
+
+    def resume(self, training: Training, state: dict[str, Any]) -> None:
+        """Go on with the same layers."""
+        self._names, self._steps = list(state["names"]), [(number, gamma) for number, gamma in state["steps"]]
+        self._linear = _linear_layers(training.bare, self._names) if state["captures"] else None
+        if state["seen"] is not None:
+            self._seen = list(state["seen"].to(training.accelerator.device))
 
     def before_step(self, training: Training, window: Window) -> None:
         """Measure the window at the weights that the step starts from."""
@@ -206,7 +252,8 @@ class GradientObserver:
             "gamma": np.repeat(gammas, len(self._names)),
         }
         table = pd.DataFrame(columns)
-        _write(training.folder.path / "diagnostics.parquet", lambda path: table.to_parquet(path, index=False))
+        with replacing(training.folder.file("diagnostics.parquet")) as temporary:
+            table.to_parquet(temporary, index=False)
 
     def _look(self, training: Training, window: Window) -> list[Tensor]:
         """Gradients of the summed losses over W, over C, layer by layer, and (|W|, |C|); over all processes."""
@@ -272,8 +319,8 @@ class RepresentationObserver:
     weights, not of an average). The file holds ``cosine_<when>`` (10, 10) for when = before, after; ``labels`` (10,),
     in ascending order; ``rows`` (10,), the examples' numbers in the source; and the mean cosine ``within_<when>`` a
     class and ``between_<when>`` classes, and both as ``…_centred_<when>`` with the ten's mean taken off first, because
-    a direction common to all inflates the raw values. A resumed run has NaN for all of ``before``. In multiple choice
-    the ten are premises with a choice each, and the class says whether it is the right one.
+    a direction common to all inflates the raw values. In multiple choice the ten are premises with a choice each, and
+    the class says whether it is the right one.
     """
 
     EXAMPLES = 10
@@ -285,13 +332,28 @@ class RepresentationObserver:
 
     def start(self, training: Training) -> None:
         """Choose the examples and look at them."""
+        self._choose(training)
+        self._look(training, "before")
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was seen before the first step."""
+        return {name: torch.from_numpy(array) for name, array in self._seen.items()}
+
+    def can_resume(self, state: dict[str, Any]) -> bool:
+        """Whether it was seen."""
+        return "cosine_before" in state
+
+    def resume(self, training: Training, state: dict[str, Any]) -> None:
+        """Choose the same examples again; how they looked before is in ``state``."""
+        self._choose(training)
+        self._seen = {name: tensor.numpy() for name, tensor in state.items()}
+
+    def _choose(self, training: Training) -> None:
         train, choices = training.data.train, training.data.choices
         self._rows = balanced_rows(train.labels, self.EXAMPLES // choices)
         labels, index = sequence_labels(train.labels[self._rows], choices), np.repeat(train.index[self._rows], choices)
         self._order = np.argsort(labels, kind="stable")
         self._seen = {"labels": labels[self._order], "rows": index[self._order]}
-        is_resumed = len(training.optimizer.state) > 0
-        self._look(training, "before", missing=is_resumed)
 
     def before_step(self, training: Training, window: Window) -> None:
         """Nothing."""
@@ -304,11 +366,11 @@ class RepresentationObserver:
         """Look again and write both."""
         self._look(training, "after")
         if training.accelerator.is_main_process:
-            _write(training.folder.path / "representations.npz", lambda path: _save(path, self._seen))
+            with replacing(training.folder.file("representations.npz")) as temporary:
+                _save(temporary, self._seen)
 
-    def _look(self, training: Training, when: str, missing: bool = False) -> None:
+    def _look(self, training: Training, when: str) -> None:
         vectors = representations(training, training.data.train, self._rows)[self._order]
-        vectors = np.full_like(vectors, np.nan) if missing else vectors
         self._seen[f"cosine_{when}"] = cosines(vectors)
         for kind, matrix in ("", cosines(vectors)), ("centred_", cosines(vectors - vectors.mean(axis=0))):
             within, between = class_means(matrix, self._seen["labels"])
@@ -379,10 +441,3 @@ def _forked(device: torch.device) -> Any:
 def _save(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
     with path.open("wb") as file:  # a name would get `.npz` appended
         np.savez(file, allow_pickle=False, **arrays)
-
-
-def _write(path: Path, write: Callable[[Path], object]) -> None:
-    """Write beside ``path`` and rename, so that no reader sees half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    write(beside)
-    beside.replace(path)

@@ -7,6 +7,7 @@ stays in; one with non-finite logits is a failed run, of which there are no pred
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -18,14 +19,25 @@ import numpy.typing as npt
 
 from dsgd.evaluation import NonFinitePredictions, Predictions
 from dsgd.runs import scan
+from dsgd.summary import predictions_of
 
 Labels = npt.NDArray[np.int64]  # (n,), a class for each example
+_log = logging.getLogger(__name__)
 
 
 def members_of(results: Path, cell_id: str) -> list[Predictions]:
-    """The pool: stored predictions of one cell's finished runs under ``results``, in the order of their folders."""
-    folders = [folder for folder in scan(results) if (folder.read("identity.json") or {}).get("cell_id") == cell_id]
-    return [Predictions.load(folder.path / "predictions.parquet") for folder in folders if folder.state == "finished"]
+    """The pool: stored predictions of one cell's finished runs under ``results``, in the order of their folders.
+
+    Damaged ones are left out with a warning.
+    """
+    found = []
+    for folder in scan(results):
+        if (folder.read("identity.json") or {}).get("cell_id") == cell_id and folder.state == "finished":
+            try:
+                found.append(predictions_of(folder))
+            except (OSError, ValueError) as error:
+                _log.warning("%s; left out of the ensemble", error)
+    return found
 
 
 def majority_vote(members: Sequence[Predictions]) -> Labels:

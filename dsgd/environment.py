@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,9 +73,14 @@ def describe_environment(accelerator: Accelerator, threads: int) -> dict[str, An
     }
 
 
+def code_version() -> dict[str, str | None]:
+    """Which code runs: the package's version, and the commit of its checkout where there is one."""
+    return {"version": _version("dsgd"), "git_commit": _commit()}
+
+
 def git_state() -> dict[str, Any]:
     """Commit and dirty flag of the checkout that the package runs from; nulls outside of one."""
-    commit = _git("rev-parse", "HEAD")
+    commit = _commit()
     return {"git_commit": commit, "git_dirty": None if commit is None else bool(_git("status", "--porcelain"))}
 
 
@@ -147,6 +153,11 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+@cache
+def _commit() -> str | None:
+    return _git("rev-parse", "HEAD")
 
 
 def _git(*arguments: str) -> str | None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dsgd.errors import NonFiniteError
+from dsgd.files import DamagedError, replacing
 
 if TYPE_CHECKING:
     from dsgd.config.schema import Evaluation  # any object with its three attributes serves
@@ -105,22 +104,33 @@ class Predictions:
             columns = {"task": np.array(list(self.classes_by_task))[self.tasks], **columns}
             metadata[_CLASSES_BY_TASK_KEY] = json.dumps(self.classes_by_task)
         table = pa.table(columns).replace_schema_metadata(metadata)
-        with _replacing(Path(path)) as temporary:
-            pq.write_table(table, temporary)
+        with replacing(Path(path)) as temporary:
+            pq.write_table(table, temporary, write_page_checksum=True)
 
     @classmethod
     def load(cls, path: Path) -> Predictions:
         """Read what ``save`` wrote; the logits come back bit by bit.
 
         Raises:
-            ValueError: the file carries no class names, so it is no file of ours.
+            FileNotFoundError: there is no such file.
+            DamagedError: the file is damaged, or no file of ours.
         """
+        try:
+            return cls._loaded(path)
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise DamagedError(f"{path} is damaged, or holds no predictions: {reason}") from error
+
+    @classmethod
+    def _loaded(cls, path: Path) -> Predictions:
         import pyarrow.parquet as pq
 
-        table = pq.read_table(path)
+        table = pq.read_table(path, page_checksum_verification=True)
         metadata = table.schema.metadata or {}
         if _CLASSES_KEY not in metadata:
-            raise ValueError(f"{path}: no class names in the schema metadata; not a predictions file")
+            raise ValueError("no class names in the schema metadata")
         classes = json.loads(metadata[_CLASSES_KEY])
         scores = np.column_stack([table[f"logit_{k}"].to_numpy() for k in range(len(classes))])
         if _CLASSES_BY_TASK_KEY not in metadata:
@@ -366,14 +376,3 @@ def _require(name: str, array: npt.NDArray[Any], shape: tuple[int, ...], dtype: 
     if array.shape != shape or array.dtype != dtype:
         wanted = f"{np.dtype(dtype)}{list(shape)}"
         raise ValueError(f"predictions: {name} is {array.dtype}{list(array.shape)}, must be {wanted}")
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A name to write to, which becomes ``path`` once the block ends well; else nothing stays."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

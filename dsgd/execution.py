@@ -6,6 +6,7 @@ second; whatever kills it (an exception, ``os._exit``, the kernel, a timeout) en
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -13,25 +14,55 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from multiprocessing import connection
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, Literal
 
-from filelock import Timeout
-
-from dsgd import tracking
+from dsgd import locks, tracking
 from dsgd.config import tree
 from dsgd.config.compose import Run
 from dsgd.errors import NonFiniteError
-from dsgd.runs import RunFolder, folder_of, is_complete, lock_of, replacement_for, swap_in
+from dsgd.locks import Lock
+from dsgd.processes import with_short_sockets
+from dsgd.runs import (
+    Claim,
+    LostRunError,
+    RunFolder,
+    folder_of,
+    is_complete,
+    lock_file_of,
+    recover,
+    replacement_for,
+    set_aside,
+    swap_in,
+)
 from dsgd.streams import guard_streams
 
-Outcome = Literal["skipped", "elsewhere", "finished", "failed"]
+Word = Literal["skipped", "elsewhere", "finished", "failed"]
 Say = Callable[[str], None]
 
 #: Imported once by the fork server. A name that is not installed is passed over.
 PRELOAD = ("dsgd.training", "sklearn.metrics")
+
+#: Characters of a reason that travel from a child to its supervisor: a pipe holds them although nobody reads yet.
+LONGEST_REASON = 2000
+
+
+class Outcome(str):
+    """What :func:`execute` did with a run, one of ``Word``, and in ``reason`` why where the run is not finished."""
+
+    __slots__ = ("reason",)
+    reason: str
+
+    def __new__(cls, word: Word, reason: str = "") -> Outcome:
+        """The word itself, so that it compares and prints as one."""
+        outcome = super().__new__(cls, word)
+        outcome.reason = reason
+        return outcome
 
 
 def execute(run: Run, workers: int = 1, alone: bool = True, say: Say = print) -> Outcome:
@@ -45,25 +76,22 @@ def execute(run: Run, workers: int = 1, alone: bool = True, say: Say = print) ->
         say: where a line for the user goes.
     """
     progress = _progress(run, workers, alone)
-    if run.config.trainer.processes > 1:
-        return _execute_as_rank(run, progress)
-    if is_done(run):
-        return "skipped"
     try:
-        with _locked(run, alone, say):
+        if run.config.trainer.processes > 1:
+            return _execute_as_rank(run, progress, say)
+        if is_done(run):
+            return Outcome("skipped")
+        with _locked(run, alone, say) as lock:
+            if lock is None:
+                return Outcome("elsewhere", "another process trains it")
+            recover(run)
             if is_done(run):  # another process may have finished it while this one waited for the lock
-                return "skipped"
-            folder = _prepare(run)
-            if run.config.runtime.isolate:
-                _in_child(run, folder, _threads(run, workers), progress)
-            else:
-                _attempt(folder, _threads(run, workers), progress)
-            return _conclude(run, folder)
-    except Timeout:
-        return "elsewhere"
+                return Outcome("skipped")
+            folder = _prepare(run, lock, say)
+            train = _in_child if run.config.runtime.isolate else _attempt_here
+            return _conclude(run, folder, train(run, folder, _threads(run, workers), progress))
     except OSError as error:  # a full disk, a folder that may not be written: not even the reason can be kept there
-        say(f"{run.label} seed {run.config.seed}: {error}")
-        return "failed"
+        return Outcome("failed", _one_line(error))
 
 
 def worker_count(jobs: int | None) -> int:
@@ -86,13 +114,17 @@ def identity_of(run: Run) -> dict[str, Any]:
 
 
 def is_done(run: Run) -> bool:
-    """Whether there is nothing left to train."""
-    return not run.config.force and is_complete(run, folder_of(run))
+    """Whether there is nothing left to train: the run is finished, and its files are what it wrote."""
+    if run.config.force:
+        return False
+    folder = folder_of(run)
+    return is_complete(run, folder) and not folder.damage()
 
 
 def fork_server(tracker: str = "none") -> multiprocessing.context.ForkServerContext:
     """Where children come from, with what they import already there; the first run's ``tracker`` is part of that."""
     _wait_passively()
+    with_short_sockets()
     # Inside a joblib worker the default context is loky's, which children of a fork server cannot find.
     multiprocessing.set_start_method("forkserver", force=True)
     context = multiprocessing.get_context("forkserver")
@@ -106,26 +138,29 @@ def usable_cores() -> int:
 
 
 @contextmanager
-def _locked(run: Run, wait: bool, say: Say) -> Iterator[None]:
-    """Hold the run's lock; where another process holds it, wait and say so, or raise ``Timeout``."""
-    lock = lock_of(run)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        if not wait:
-            raise
+def _locked(run: Run, wait: bool, say: Say) -> Iterator[Lock | None]:
+    """Hold the run's lock; where another process holds it, wait and say so, or give None."""
+    path = lock_file_of(run)
+    lock = locks.take(path)
+    if lock is None and wait:
         say("another process trains this run; waiting for it")
-        lock.acquire()
+        lock = locks.take(path, wait=math.inf)
     try:
-        yield
+        yield lock
     finally:
-        lock.release()
+        if lock is not None:
+            lock.release()
 
 
-def _prepare(run: Run) -> RunFolder:
+def _prepare(run: Run, lock: Lock, say: Say) -> RunFolder:
     """The folder to train into, cleared and described. A finished run's own folder is left alone until the end."""
     final = folder_of(run)
+    problem = final.damage()
+    if problem:
+        say(f"{problem}; trained again, the old folder is now {set_aside(final, Path(run.config.results_dir))}")
+        final = folder_of(run)
     folder = replacement_for(run) if final.state == "finished" else final
+    folder = replace(folder, claim=Claim(lock))
     folder.clear(keep_checkpoint=not run.config.force)
     folder.mark_starting()
     folder.write("config.yaml", tree.to_yaml(run.config))
@@ -133,16 +168,21 @@ def _prepare(run: Run) -> RunFolder:
     return folder
 
 
-def _conclude(run: Run, folder: RunFolder) -> Outcome:
-    if folder.state != "finished":
-        return "failed"
+def _conclude(run: Run, folder: RunFolder, reason: str) -> Outcome:
+    """What became of the attempt at ``folder``, which says ``reason`` itself where it failed."""
+    if folder.claim is not None and not folder.claim.holds(folder):
+        was_removed = folder.read("state.json") is None
+        return Outcome("failed", reason) if was_removed else Outcome("elsewhere", "another process trains it")
+    found = folder.condition()
+    if found.state != "finished":
+        return Outcome("failed", reason or found.reason)
     final = folder_of(run)
     if folder != final:
         swap_in(folder, final)
-    return "finished"
+    return Outcome("finished")
 
 
-def _execute_as_rank(run: Run, progress: str) -> Outcome:
+def _execute_as_rank(run: Run, progress: str, say: Say) -> Outcome:
     """The same for one of the processes of ``accelerate launch``: rank 0 decides, and the others hear of it.
 
     They train in place, without a child: a rank that fails takes the launch down, and with it the other ranks.
@@ -152,37 +192,62 @@ def _execute_as_rank(run: Run, progress: str) -> Outcome:
     from dsgd.environment import make_process_group
 
     state = make_process_group(run.config)
-    lock = lock_of(run)
-    decision: list[Any] = [None]
+    folder: RunFolder | None = None
+    decision: list[Path | None] = [None]
     if state.is_main_process:
-        lock.acquire()
-        decision = ["skipped" if is_done(run) else _prepare(run)]
+        lock = locks.take(lock_file_of(run), wait=math.inf)
+        assert lock is not None
+        recover(run)
+        folder = None if is_done(run) else _prepare(run, lock, say)
+        decision = [None if folder is None else folder.path]
     broadcast_object_list(decision)
-    (folder,) = decision
-    if folder == "skipped":
-        return "skipped"
-    if not _attempt(folder, _threads(run, run.config.trainer.processes), progress, state.is_main_process):
+    (path,) = decision
+    if path is None:
+        return Outcome("skipped")
+    if _attempt(folder or RunFolder(path), _threads(run, run.config.trainer.processes), progress, folder is not None):
         sys.exit(1)
     state.wait_for_everyone()
-    outcome = _conclude(run, folder) if state.is_main_process else "finished"
-    lock.release(force=True)
+    if folder is None or folder.claim is None:
+        return Outcome("finished")
+    outcome = _conclude(run, folder, "")
+    folder.claim.lock.release()
     return outcome
 
 
-def _in_child(run: Run, folder: RunFolder, threads: int, progress: str) -> None:
-    child = fork_server(run.config.tracking.name).Process(target=_child, args=(folder, threads, progress))
-    child.start()
-    try:
-        child.join(run.config.runtime.timeout)
-        ended = _how_it_ended(child, run.config.runtime.timeout)
-    except BaseException:  # Ctrl-C among them: nothing goes on behind the user's back
-        child.kill()
-        child.join()
-        if folder.state != "finished":
-            folder.mark_failed("interrupted")
-        raise
+def _attempt_here(_run: Run, folder: RunFolder, threads: int, progress: str) -> str:
+    return _attempt(folder, threads, progress)
+
+
+def _in_child(run: Run, folder: RunFolder, threads: int, progress: str) -> str:
+    """Train in a child process; returns why it failed, else nothing."""
+    context, timeout = fork_server(run.config.tracking.name), run.config.runtime.timeout
+    here, there = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(folder, threads, progress, there))
+    with here:
+        try:
+            with there:
+                child.start()
+            child.join(timeout)
+            ended = _how_it_ended(child, timeout)
+        except BaseException as error:  # Ctrl-C among them: nothing goes on behind the user's back
+            if child.pid is not None:
+                child.kill()
+                child.join()
+            if folder.state != "finished":
+                folder.mark_failed(_one_line(error) if isinstance(error, Exception) else "interrupted")
+            raise
+        reason = _received(here) or ended or ""
     if ended is not None and (folder.read("state.json") or {}).get("state") == "running":
-        folder.mark_failed(ended)  # the child had no time to say so itself
+        folder.mark_failed(reason)  # the child had no time to say so itself
+    return reason
+
+
+def _received(end: Connection) -> str:
+    """What a child that has ended said of why it failed: it may not have been able to write it down."""
+    try:
+        return str(end.recv()) if end.poll() else ""
+    except (EOFError, OSError):
+        return ""
 
 
 def _how_it_ended(child: BaseProcess, timeout: float | None) -> str | None:
@@ -205,15 +270,20 @@ def _wait_passively() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
-def _child(folder: RunFolder, threads: int, progress: str) -> None:
+def _child(folder: RunFolder, threads: int, progress: str, supervisor: Connection) -> None:
+    for number in (signal.SIGINT, signal.SIGHUP):  # what reaches the whole group is the supervisor's to answer
+        signal.signal(number, signal.SIG_IGN)
     guard_streams()
     threading.Thread(target=_die_with_parent, args=(folder,), daemon=True).start()
-    if not _attempt(folder, threads, progress):
+    reason = _attempt(folder, threads, progress)
+    if reason:
+        with suppress(OSError):
+            supervisor.send(reason[:LONGEST_REASON])
         sys.exit(1)
 
 
 def _die_with_parent(folder: RunFolder) -> None:
-    """A child whose parent was killed would train on unseen, without the lock that only the parent holds."""
+    """A child whose parent was killed would train on unseen, and nobody could stop it."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])
@@ -222,24 +292,26 @@ def _die_with_parent(folder: RunFolder) -> None:
     os._exit(1)
 
 
-def _attempt(folder: RunFolder, threads: int, progress: str, is_main: bool = True) -> bool:
-    """Train into ``folder``; whether it went well. An exception becomes the run's reason and ``error.txt``."""
+def _attempt(folder: RunFolder, threads: int, progress: str, is_main: bool = True) -> str:
+    """Train into ``folder``; returns why it failed, else nothing. An exception becomes ``error.txt`` too."""
     _wait_passively()
-    if is_main:
-        folder.mark_running()
     try:
+        if is_main:
+            folder.mark_running()
         from dsgd.training import train
 
         train(folder, threads, progress)
     except Exception as error:
-        folder.mark_failed(_one_line(error), traceback.format_exc())
-        return False
-    return True
+        reason = _one_line(error)
+        folder.mark_failed(reason, traceback.format_exc())
+        return reason
+    return ""
 
 
 def _one_line(error: Exception) -> str:
+    """The first line of what the error says, after the reason that our own errors have, or its type."""
     text = str(error).strip().splitlines()
-    kind = error.reason if isinstance(error, NonFiniteError) else type(error).__name__
+    kind = error.reason if isinstance(error, (NonFiniteError, LostRunError)) else type(error).__name__
     return kind + (f": {text[0]}" if text else "")
 
 

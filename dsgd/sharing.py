@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing import connection
 from multiprocessing.connection import Connection
@@ -51,7 +51,7 @@ def resolve(runs: list[Run], measure: Callable[[Run, int], Load] | None = None) 
     return [_with_number(run, best) if run in asking else run for run in runs]
 
 
-def launcher(command: Command, runs: list[Run], devices: Callable[[], int] = cuda_device_count) -> list[str]:
+def launcher(command: Command, runs: Sequence[Run], devices: Callable[[], int] = cuda_device_count) -> list[str]:
     """Overrides that give a sweep a worker for each run that may go at once; none where the user has named a launcher.
 
     Args:

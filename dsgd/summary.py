@@ -5,29 +5,70 @@ Torch-free; runs are given as the rows of their ``metrics.json``.
 
 from __future__ import annotations
 
+import os
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from dsgd.config.schema import Evaluation
-from dsgd.evaluation import Predictions, evaluate
-from dsgd.runs import RunFolder
+from dsgd.evaluation import NonFinitePredictions, Predictions, evaluate
+from dsgd.files import DamagedError
+from dsgd.rows import Row
+from dsgd.runs import Condition, RunFolder
 
 
-def metrics_under(thresholds: Evaluation, folder: RunFolder) -> dict[str, Any]:
-    """The summary row of a finished run, its statuses by ``thresholds``, not by those of the time of training."""
-    row = folder.metrics
+def metrics_under(thresholds: Evaluation, folder: RunFolder, found: Condition | None = None) -> Row:
+    """The summary row of a finished run, its statuses by ``thresholds``, not by those of the time of training.
+
+    Of a run without checksums the accuracy is compared with its predictions, where there are any; where they differ,
+    the predictions are right.
+
+    Args:
+        thresholds: of the status.
+        folder: of the run.
+        found: its condition, where that is known already.
+
+    Raises:
+        FileNotFoundError: the run is not finished, or the predictions that are needed are gone.
+        DamagedError: a file is not what the run wrote.
+    """
+    try:
+        return _metrics_under(thresholds, folder, found or folder.condition())
+    except NonFinitePredictions as error:
+        raise DamagedError(f"{folder.path}: {error}, which no finished run has") from error
+
+
+def _metrics_under(thresholds: Evaluation, folder: RunFolder, found: Condition) -> Row:
+    row = dict(found.row) if found.state == "finished" else folder.metrics
+    multiple_choice = "median_margin" in row
+    if not found.seal and os.path.lexists(folder.path / "predictions.parquet"):
+        row |= _corrections(row, predictions_of(folder))
     if row.setdefault("thresholds", asdict(thresholds)) == asdict(thresholds):
         return row
-    multiple_choice = "median_margin" in row
-    scored = evaluate(Predictions.load(folder.path / "predictions.parquet"), thresholds, multiple_choice)
+    scored = evaluate(predictions_of(folder), thresholds, multiple_choice)
     row |= {key: scored[key] for key in ("status", "status_by_task", "near_collapsed") if key in scored}
     row["thresholds"] = asdict(thresholds)
     for name in variants_of(row):
-        predictions = Predictions.load(folder.path / f"predictions_{name}.parquet")
-        row[f"status_{name}"] = evaluate(predictions, thresholds, multiple_choice)["status"]
+        row[f"status_{name}"] = evaluate(predictions_of(folder, name), thresholds, multiple_choice)["status"]
     return row
+
+
+def predictions_of(folder: RunFolder, variant: str = "") -> Predictions:
+    """A finished run's stored predictions, of one of its averages where there are several; raises as ``whole`` does."""
+    return Predictions.load(folder.whole(f"predictions_{variant}.parquet" if variant else "predictions.parquet"))
+
+
+def _corrections(row: Row, predictions: Predictions) -> Row:
+    """What of the row the predictions contradict."""
+    if predictions.tasks is None and "accuracy" in row:
+        right = float((predictions.predictions == predictions.labels).mean())
+        if abs(right - row["accuracy"]) < 1e-6:
+            return {}
+    thresholds = Evaluation(**row.get("thresholds", {}))
+    found = evaluate(predictions, thresholds, "median_margin" in row)
+    return {key: value for key, value in found.items() if key in row}
 
 
 def variants_of(row: dict[str, Any]) -> list[str]:
@@ -48,6 +89,16 @@ def mixed(rows: Iterable[dict[str, Any]], columns: Iterable[str]) -> dict[str, l
     rows = list(rows)
     found = {column: sorted({str(row[column]) for row in rows if column in row}) for column in columns}
     return {column: values for column, values in found.items() if len(values) > 1}
+
+
+def markdown_text(text: str) -> str:
+    """``text`` for one cell of a Markdown table, where it means itself: no column, line or HTML begins in it."""
+    return without_html(" ".join(text.splitlines())).replace("|", r"\|")
+
+
+def without_html(text: str) -> str:
+    """``text`` with what would begin an HTML tag in Markdown written out, except in code between backticks."""
+    return re.sub(r"`[^`]*`|<(?=[A-Za-z/!?])", lambda found: "&lt;" if found[0] == "<" else found[0], text)
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -133,8 +133,8 @@ class Training:
     def run(self) -> dict[str, Any]:
         """All steps and evaluations; returns the summary row without the run's identity."""
         first = checkpoint.resume(self) + 1
-        self.observer.start(self)
         if first == 1:
+            self.observer.start(self)
             self.recorder.note(0, "initialization/relative_change", self.initial_change)
             self.evaluate(step=0)
         for window in self.windows(first):
@@ -213,7 +213,7 @@ class Training:
             with weights:
                 predictions = predict(self.model, self.data, self.config, self.accelerator)
             if self.accelerator.is_main_process:
-                predictions.save(self.folder.path / f"predictions_{name}.parquet")
+                predictions.save(self.folder.file(f"predictions_{name}.parquet"))
             row = self._scored(predictions)
             found |= {f"accuracy_{name}": row["accuracy"], f"status_{name}": row["status"]}
         return found
@@ -259,7 +259,7 @@ class Training:
 
     def _summary(self, predictions: Predictions) -> dict[str, Any]:
         if self.accelerator.is_main_process:
-            predictions.save(self.folder.path / "predictions.parquet")
+            predictions.save(self.folder.file("predictions.parquet"))
         return {
             **self._scored(predictions),
             **self.best,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +13,8 @@ import pandas as pd
 from dsgd.config.schema import Evaluation
 from dsgd.ensembles import Sample, as_predictions, majority_vote, sample_ensembles
 from dsgd.evaluation import Predictions, status
+from dsgd.runs import RunFolder
+from dsgd.summary import predictions_of
 from experiments.cells import (
     Cell,
     Column,
@@ -26,6 +28,8 @@ from experiments.cells import (
     states_of,
 )
 from experiments.printed import Place, Printed
+
+_log = logging.getLogger(__name__)
 
 #: Of which presets the paper reports ensembles, and of how many members.
 SIZES = {"fft": (3, 5, 7, 9), "dsgd": (9,)}
@@ -62,8 +66,12 @@ def pool_of(runs: Sequence[Record]) -> list[Predictions]:
 def voters(runs: Sequence[Record]) -> Iterator[tuple[Record, Predictions]]:
     """The finished runs whose stored predictions can still be read, and these."""
     for run in finished(runs):
-        with contextlib.suppress(OSError, ValueError):  # gone, or damaged
-            yield run, Predictions.load(run["folder"] / "predictions.parquet")
+        try:
+            predictions = predictions_of(RunFolder(run["folder"]))
+        except (OSError, ValueError) as error:  # gone, or damaged
+            _log.warning("%s; left out of the ensembles", error)
+        else:
+            yield run, predictions
 
 
 def _cell(runs: Sequence[Record], pool: Sequence[Predictions], part: str, size: int, printed: Printed | None) -> Cell:

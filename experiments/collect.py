@@ -5,12 +5,13 @@ Rows and columns of every table and figure come from here, and from nothing but 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from dsgd.rows import Row
 from dsgd.runs import RunFolder
 from dsgd.summary import metrics_under
 from experiments.grid import PlannedRun, grid
@@ -62,8 +63,10 @@ def _row(found: Found) -> dict[str, Any]:
     plan = _plan(found)
     try:
         return {**plan, **_metrics(found), **plan}
-    except (LackingMetrics, OSError, ValueError) as error:
+    except LackingMetrics as error:
         return {**plan, "state": "failed", "reason": f"{error}; force=true trains it again"}
+    except (OSError, ValueError) as error:
+        return {**plan, "state": "failed", "reason": str(error)}
 
 
 def _plan(found: Found) -> dict[str, Any]:
@@ -76,19 +79,21 @@ def _plan(found: Found) -> dict[str, Any]:
 def _metrics(found: Found) -> dict[str, Any]:
     if found.state != "finished" or found.folder is None:
         return {}
-    lacking = [name for name in _needed(found.run) if name not in found.folder.metrics]
+    lacking = list(_lacking(found.run, found.condition.row))
     if lacking:
         raise LackingMetrics(f"metrics.json has no {', '.join(lacking)}")
-    metrics = metrics_under(found.run.evaluation, found.folder)
+    metrics = metrics_under(found.run.evaluation, found.folder, found.condition)
     return {**metrics, **_surroundings(metrics, found.folder)}
 
 
-def _needed(run: PlannedRun) -> list[str]:
-    """Without which a finished run is no entry of a table."""
-    suffixes = ["", *(f"_{variant}" for variant in run.variants), *(["_by_task"] if "+" in run.task else [])]
-    return [f"{quantity}{suffix}" for suffix in suffixes for quantity in ("accuracy", "status")]
+def _lacking(run: PlannedRun, row: Row) -> Iterator[str]:
+    """What a finished run's row has not, without which it is no entry of a table."""
+    parts = run.task.split("+") if "+" in run.task else []
+    for quantity in ("accuracy", "status"):
+        yield from (key for suffix in ("", *run.variants) if (key := f"{quantity}_{suffix}".strip("_")) not in row)
+        yield from (f"{quantity} of {part}" for part in parts if part not in row.get(f"{quantity}_by_task", {}))
 
 
 def _surroundings(metrics: dict[str, Any], folder: RunFolder) -> dict[str, str]:
-    known = {**(folder.read("environment.json") or {}).get("packages", {}), **metrics}
+    known = {**folder.packages, **metrics}
     return {name: str(known[name]) for name in SURROUNDINGS if name in known}

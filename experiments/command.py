@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,6 +17,9 @@ from dsgd.runs import safe_name
 from experiments.collect import collect
 from experiments.folders import output, warn_without_runs
 from experiments.tables import Table, to_markdown, write
+
+#: Characters of a file's name before its ending.
+LONGEST_NAME = 150
 
 
 def main(
@@ -71,9 +75,18 @@ def run(
 def asked_for(name: str, usual: str, experiment: str, folder: Path, overrides: Sequence[str] = ()) -> Asked:
     """The files and the command line of table or figure ``name``, drawn of an experiment that is ``usual`` or not."""
     variant = [] if experiment == usual else [experiment]
-    file_name = "-".join([name, *(other.replace("/", "_") for other in variant), *map(safe_name, overrides)])
+    file_name = short_name(
+        "-".join([name, *(other.replace("/", "_") for other in variant), *map(safe_name, overrides)])
+    )
     option = ["--experiment", *variant] if variant else []
     return Asked(file_name, " ".join(["python", "-m", f"experiments.{name}", *option, *overrides]), folder)
+
+
+def short_name(name: str) -> str:
+    """``name``, of which a long rest is a checksum: file systems take 255 characters, endings and all."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME - 11]}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
 
 
 def write_table(draw: Callable[[str, pd.DataFrame], Table], asked: Asked, frame: pd.DataFrame) -> list[Path]:

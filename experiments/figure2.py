@@ -6,15 +6,17 @@ python -m experiments.figure2
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from experiments import figures
 from experiments.cells import Record
 from experiments.figures import COLUMN, PAGE, Drawing, Look, records_of, say, whole_steps
-from experiments.gradients import MEASURES, conflict, draw_cosine, draw_norm, file_of, run_title, steps_of
+from experiments.gradients import MEASURES, conflict, draw_cosine, draw_norm, loaded, run_title, steps_of
 
 #: The paper draws the norm in blue and the cosine in green; no method is told by colour here.
 NORM, COSINE = Look("#0072B2", "."), Look("#009E73", ".")
@@ -36,20 +38,24 @@ def figure(frame: pd.DataFrame) -> Drawing:
 
 def similarities(axes: Any, run: Record) -> None:
     """Cosines between the trained model's representations of ten training examples, by class."""
-    path = file_of(run, "representations.npz")
-    if path is None:
+    stored = loaded(run, "representations.npz", _arrays)
+    if stored is None:
         axes.set(xticks=[], yticks=[])
         say(axes, "no representations")
         return
-    with np.load(path) as stored:
-        matrix, labels = stored["cosine_after"], stored["labels"]
-        within, between = float(stored["within_after"]), float(stored["between_after"])
+    matrix, labels = stored["cosine_after"], stored["labels"]
+    within, between = float(stored["within_after"]), float(stored["between_after"])
     image = axes.imshow(matrix, cmap="viridis")
     axes.figure.colorbar(image, cax=axes.inset_axes((1.04, 0, 0.05, 1)))
     axes.set_xticks(range(len(labels)), labels)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_xlabel(f"class; mean cosine within {within:.3f}, between {between:.3f}")
     axes.spines[:].set_visible(False)
+
+
+def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    with np.load(path) as stored:
+        return {name: stored[name] for name in ("cosine_after", "labels", "within_after", "between_after")}
 
 
 def gradients(norms: Any, cosines: Any, run: Record) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from experiments import figures
 from experiments.bagging import ensemble_rows
-from experiments.cells import Cell, columns_of
+from experiments.cells import Cell, Record, columns_of
 from experiments.comparison import row_title
 from experiments.figures import PAGE, Drawing, look_of
 from experiments.names import model_title, task_title
@@ -54,9 +54,13 @@ def figure(frame: pd.DataFrame) -> Drawing:
 
 def dot_of(series: Series) -> Dot:
     """Single runs; their time is the mean over them."""
-    times = [run["n_train"] / run["examples_per_second"] for run in series.done if pd.notna(run.get("n_train"))]
+    times = [run["n_train"] / run["examples_per_second"] for run in series.done if _is_timed(run)]
     marker = f"${series.variant.removeprefix('swa')}$" if series.variant else series.look.marker
     return Dot(series.title, series.preset, 1, marker, fmean(times) if times else None, series.cell, series.lacks)
+
+
+def _is_timed(run: Record) -> bool:
+    return pd.notna(run.get("n_train")) and pd.notna(run.get("examples_per_second"))
 
 
 def ensembles(frame: pd.DataFrame, model: str, task: str, singles: list[Series]) -> Iterator[Dot]:

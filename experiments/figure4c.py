@@ -15,6 +15,7 @@ from dsgd.runs import RunFolder
 from experiments import figures
 from experiments.cells import Record
 from experiments.figures import COLUMN, Drawing, legend_above, mark, records_of, status_handles, whole_steps
+from experiments.gradients import loaded
 from experiments.names import model_title, task_title
 from experiments.series import Series, panels_of, series_of, short_count
 
@@ -43,7 +44,7 @@ def curves_of(series: Series) -> pd.DataFrame:
         {**series.names, "seed": run["seed"], "epoch": epoch_at(run, line["step"]), "accuracy": 100 * accuracy}
         for run in series.done
         if pd.notna(run.get("n_train"))  # without which its epochs are unknown
-        for line in RunFolder(run["folder"]).history
+        for line in loaded(run, "history.jsonl", lambda path: RunFolder(path.parent).history) or ()
         if (accuracy := line.get("eval/accuracy")) is not None
     ]
     return pd.DataFrame(lines, columns=["model", "task", "method", "seed", "epoch", "accuracy"])

@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from dsgd.files import replacing, write_atomically
 from experiments import command
 from experiments.command import Asked
 from experiments.tables import Table, Value, records_to_csv
@@ -121,14 +122,15 @@ def save(drawn: Drawing, asked: Asked) -> list[Path]:
     paths = [asked.folder / f"{asked.name}.{ending}" for ending in ("png", "pdf")]
     with mpl.rc_context(STYLE):
         for path, what in zip(paths, ("Description", "Subject"), strict=True):
-            drawn.figure.savefig(path, dpi=300, metadata={what: asked.command})
+            with replacing(path) as temporary:
+                drawn.figure.savefig(temporary, format=path.suffix[1:], dpi=300, metadata={what: asked.command})
     return paths
 
 
 def save_records(drawn: Drawing, asked: Asked) -> list[Path]:
     """Write ``<name>.csv``; returns its path."""
     path = asked.folder / f"{asked.name}.csv"
-    path.write_text(records_to_csv(drawn.records), encoding="utf-8")
+    write_atomically(path, records_to_csv(drawn.records))
     return [path]
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from zipfile import BadZipFile
 
 import pandas as pd
 
+from dsgd.files import DamagedError
+from dsgd.runs import RunFolder
 from experiments.cells import Record
 from experiments.figures import GREY, Look
 from experiments.names import method_title
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 #: What is drawn of a step: means over the observed layers (METHODS 16).
 MEASURES = ["norm_raw", "norm_effective", "cosine"]
@@ -17,16 +25,27 @@ MEASURES = ["norm_raw", "norm_effective", "cosine"]
 
 def steps_of(run: Record) -> pd.DataFrame:
     """``step`` and ``MEASURES``, a row a step; the cosine is NaN where W or C was empty. Empty without the file."""
-    path = file_of(run, "diagnostics.parquet")
-    if path is None:
-        return pd.DataFrame(columns=["step", *MEASURES])
+    table = loaded(run, "diagnostics.parquet", _means)
+    return pd.DataFrame(columns=["step", *MEASURES]) if table is None else table
+
+
+def _means(path: Path) -> pd.DataFrame:
     return pd.read_parquet(path).groupby("step", as_index=False)[MEASURES].mean()
 
 
-def file_of(run: Record, name: str) -> Path | None:
-    """A file of a run's folder; None where there is none."""
-    path = run["folder"] / name if isinstance(run["folder"], Path) else None
-    return path if path is not None and path.exists() else None
+def loaded(run: Record, name: str, load: Callable[[Path], T]) -> T | None:
+    """What ``load`` reads from a file of a run's folder; None where there is none or, with a warning, a bad one."""
+    if not isinstance(run["folder"], Path):
+        return None
+    try:
+        return load(RunFolder(run["folder"]).whole(name))
+    except FileNotFoundError:
+        return None
+    except DamagedError as error:
+        _log.warning("%s; left out", error)
+    except (OSError, ValueError, LookupError, TypeError, BadZipFile) as error:
+        _log.warning("%s cannot be read (%s); left out", run["folder"] / name, str(error).partition("\n")[0])
+    return None
 
 
 def run_title(run: Record) -> str:

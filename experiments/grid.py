@@ -21,6 +21,7 @@ from dsgd.cache import cache_folder
 from dsgd.config import tree
 from dsgd.config.parts import SLOTS
 from dsgd.config.schema import Config, Evaluation, ImbalanceKind, Task, TaskForm
+from dsgd.files import digest_of_json, read_json, write_atomically
 from dsgd.imbalance import class_counts
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def grid(name: str, overrides: Sequence[str] = ()) -> list[PlannedRun]:
         found = _compose(name, overrides)
         if not any(_names_a_file(run) for run in found):
             with contextlib.suppress(OSError):  # where nothing can be written, the next command composes again
-                runs.write_atomically(file, json.dumps([dataclasses.asdict(run) for run in found]))
+                _write(file, found)
     return found
 
 
@@ -121,9 +122,17 @@ def _key(name: str, overrides: Sequence[str]) -> str:
 def _read(file: Path) -> list[PlannedRun] | None:
     """The remembered grid, or None where there is none that can be read."""
     try:
-        return [_planned(row) for row in json.loads(file.read_text())]
+        remembered = read_json(file)
+        if remembered["sha256"] != digest_of_json(remembered["runs"]):
+            return None
+        return [_planned(row) for row in remembered["runs"]]
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+def _write(file: Path, found: list[PlannedRun]) -> None:
+    rows = json.loads(json.dumps([dataclasses.asdict(run) for run in found]))
+    write_atomically(file, json.dumps({"sha256": digest_of_json(rows), "runs": rows}))
 
 
 def _planned(row: dict[str, Any]) -> PlannedRun:

@@ -18,7 +18,8 @@ import pandas as pd
 
 from dsgd.config import tree
 from dsgd.config.messages import ConfigErrors
-from dsgd.runs import RunFolder, write_atomically
+from dsgd.files import write_atomically
+from dsgd.runs import RunFolder
 from experiments import command, page
 from experiments.audit import audit
 from experiments.catalogue import Item, items_of
@@ -203,8 +204,9 @@ def _listing(rows: Sequence[DataclassInstance]) -> str:
 
 
 def _environment(run: dict[str, Any]) -> tuple[str, ...]:
-    known = RunFolder(run["folder"]).read("environment.json") or {}
-    packages = ", ".join(f"{name} {version}" for name, version in known.get("packages", {}).items())
+    folder = RunFolder(run["folder"])
+    known = folder.read("environment.json") or {}
+    packages = ", ".join(f"{name} {version}" for name, version in folder.packages.items())
     return (*(str(known.get(key, "unknown")) for key in ENVIRONMENT), packages)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
-from dsgd.runs import RunFolder, State, has_diagnostics, replacement, scan
+from dsgd.runs import Condition, RunFolder, State, finder, has_diagnostics, replacement
 from experiments.grid import PlannedRun
 
 
@@ -19,11 +18,12 @@ class Found:
     state: State
     folder: RunFolder | None  # where its files are; None where there are none
     reason: str = ""  # why it is not finished, where that is known
+    condition: Condition = Condition("missing")  # noqa: RUF009 - immutable
 
-    @cached_property
+    @property
     def seconds(self) -> float | None:
         """That a finished run took."""
-        return self.folder.metrics.get("seconds") if self.folder and self.state == "finished" else None
+        return self.condition.row.get("seconds") if self.state == "finished" else None
 
 
 def look(planned: Iterable[PlannedRun], results: Path) -> list[Found]:
@@ -32,15 +32,22 @@ def look(planned: Iterable[PlannedRun], results: Path) -> list[Found]:
     A finished run that lacks the files of the diagnostics asked for is to be trained again: it is as far as the
     attempt to replace it, and missing where there is none.
     """
-    folders = {folder.path.name.rpartition("-")[2]: folder for folder in scan(results)}
-    return [_look(run, folders.get(run.id), replacement(results, run.id)) for run in planned]
+    find = finder(results)
+    found = []
+    for run in planned:
+        usual = RunFolder(results / run.folder)
+        folder = usual if usual.run_id == run.id and usual.path.exists() else find(run.id)
+        found.append(_look(run, folder, replacement(results, run.id)))
+    return found
 
 
 def _look(run: PlannedRun, folder: RunFolder | None, attempt: RunFolder) -> Found:
     if folder is None:
         return Found(run, "missing", None)
-    state = folder.state
-    if state == "finished" and not has_diagnostics(folder, run.diagnostics):
-        state = attempt.state
-        return Found(run, state, folder, attempt.reason if state == "failed" else f"has no {run.diagnostics}")
-    return Found(run, state, folder, folder.reason if state == "failed" else "")
+    condition = folder.condition()
+    if condition.state == "finished" and not has_diagnostics(folder, run.diagnostics):
+        again = attempt.condition()
+        if again.state == "finished":
+            return Found(run, "finished", attempt, "", again)
+        return Found(run, again.state, folder, again.reason or f"has no {run.diagnostics}")
+    return Found(run, condition.state, folder, condition.reason, condition)

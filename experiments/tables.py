@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from dsgd.runs import write_atomically
-from dsgd.summary import markdown_table
+from dsgd.files import write_atomically
+from dsgd.summary import markdown_table, markdown_text, without_html
 
 
 class Entry(NamedTuple):
@@ -48,9 +48,9 @@ def write(table: Table, folder: Path) -> list[Path]:
 def to_markdown(table: Table) -> str:
     """Caption, an aligned table, and the notes as a list."""
     rows = [[_markdown(entry) for entry in row] for group in table.groups for row in group]
-    lines = markdown_table([[text.replace("|", r"\|") for text in table.head], *rows])
-    notes = [f"- {note}" for note in table.notes]
-    return "\n".join([f"**{table.caption}**", "", *lines, *([""] if notes else []), *notes]) + "\n"
+    lines = markdown_table([[markdown_text(text) for text in table.head], *rows])
+    notes = [f"- {without_html(note)}" for note in table.notes]
+    return "\n".join([f"**{without_html(table.caption)}**", "", *lines, *([""] if notes else []), *notes]) + "\n"
 
 
 def to_csv(table: Table) -> str:
@@ -140,8 +140,8 @@ def escape(text: str) -> str:
 def _markdown(entry: Entry) -> str:
     marks = {"": ("", ""), "best": ("**", "**"), "second": ("<u>", "</u>")}
     before, after = marks[entry.style]
-    text = f"{before}{entry.text}{after}" if entry.text else ""
-    return " ".join(part for part in (text, entry.detail) if part).replace("|", r"\|")
+    text = f"{before}{markdown_text(entry.text)}{after}" if entry.text else ""
+    return " ".join(part for part in (text, markdown_text(entry.detail)) if part)
 
 
 def _latex(entry: Entry) -> str:
@@ -156,4 +156,11 @@ def _plain(value: Value) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, str):
+        return csv_text(value)
     return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def csv_text(text: str) -> str:
+    """``text`` as a cell that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

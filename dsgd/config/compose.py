@@ -105,9 +105,19 @@ def is_multirun(command: Command) -> bool:
 
 def usual_launcher(command: Command) -> bool:
     """Whether neither the command line nor an experiment names a launcher, so that runs would go one by one."""
+    return _launcher(command).endswith(".BasicLauncher")
+
+
+def launches_here(command: Command) -> bool:
+    """Whether all runs train on this machine, by Hydra's own launcher or joblib's."""
+    return _launcher(command).endswith((".BasicLauncher", ".JoblibLauncher"))
+
+
+def _launcher(command: Command) -> str:
+    """The name of the class."""
     with tree.loader(command.config_dir):
         parsed, _ = parse(command.overrides)
-        return str(tree.compose(first_choices(parsed)).hydra.launcher._target_).endswith(".BasicLauncher")
+        return str(tree.compose(first_choices(parsed)).hydra.launcher._target_)
 
 
 def identify(composed: DictConfig) -> Run:

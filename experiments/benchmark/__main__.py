@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dsgd.config.cuda import cuda_device_count
-from dsgd.runs import write_atomically
+from dsgd.files import write_atomically
 from dsgd.summary import markdown_table
 from experiments.benchmark import gpu, steps, sweeps, trainer
 from experiments.benchmark.ratios import Interval, interval, paired

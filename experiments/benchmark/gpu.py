@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dsgd.config.cuda import cuda_device_count
-from dsgd.runs import write_atomically
+from dsgd.files import write_atomically
 from experiments.benchmark import losses, models
 from experiments.benchmark.surroundings import surroundings
 

@@ -69,7 +69,7 @@ def test_an_unknown_experiment_is_one_clear_error(tmp_path):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ('{"accuracy": 0.7', "metrics.json is gone or damaged"),
+        ('{"accuracy": 0.7', "metrics.json is damaged: not JSON, or nested too deeply"),
         ('{"accuracy": 0.7}', "metrics.json has no status; force=true trains it again"),
     ],
 )
@@ -79,7 +79,8 @@ def test_a_finished_run_without_the_numbers_of_a_table_has_failed_and_says_so(co
     folder.mark_finished(ROW)
     folder.write("metrics.json", content)
     (row,) = gather([run], tmp_path).to_dict("records")
-    assert (row["state"], row["reason"]) == ("failed", reason)
+    assert row["state"] == "failed"
+    assert row["reason"].endswith(reason)
 
 
 def test_other_thresholds_without_the_predictions_they_need_are_a_failure_that_says_so(run, tmp_path):

@@ -6,8 +6,10 @@ import statistics
 import numpy as np
 import pandas as pd
 import pytest
+from furnished import furnish
 from make_runs import DRAWERS, GOLDEN, RESULTS, drawn, make_runs, planned
 
+from dsgd import locks
 from dsgd.evaluation import Predictions
 from experiments import tables
 from experiments.bagging import ensemble_rows
@@ -70,7 +72,12 @@ def test_a_task_of_a_pair_has_its_own_status_and_accuracy():
     assert [cell.statuses for cell in votes.cells] == [("successful",), ("collapsed",)]
 
 
-def test_the_miniatures_hold_every_state_and_status():
-    frame = gather(planned("table1"), RESULTS)
+def test_the_miniatures_hold_every_state_and_status(tmp_path):
+    """One is said to be running, which is true as long as its lock is held."""
+    results = furnish(tmp_path)
+    begun = next(run for run in planned("table1") if (run.task, run.method, run.seed) == ("rte", "focal", 62))
+    held = locks.take(results / "runs" / ".locks" / f"{begun.id}.lock")
+    frame = gather(planned("table1"), results)
+    held.release()
     assert set(frame["state"]) == {"finished", "failed", "running", "missing"}
     assert {"successful", "degenerate", "collapsed"} <= set(frame["status"])

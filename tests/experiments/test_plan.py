@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dsgd import locks
 from dsgd.config.command import read_command
 from dsgd.config.compose import expand
 from dsgd.runs import RunFolder, replacement
@@ -72,7 +73,10 @@ def test_each_state_is_told_apart(tmp_path, smoke):
     folder(tmp_path, finished).mark_finished({"seconds": 10.0})
     folder(tmp_path, running).mark_running()
     folder(tmp_path, failed).mark_failed("out of memory")
+    held = locks.take(tmp_path / "runs" / ".locks" / f"{running.id}.lock")
     assert states(smoke, tmp_path) == ["finished", "running", "failed", "missing"]
+    held.release()
+    assert states(smoke, tmp_path) == ["finished", "failed", "failed", "missing"]
 
 
 def test_a_run_is_found_by_its_id_under_another_label(tmp_path, smoke):

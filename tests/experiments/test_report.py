@@ -52,9 +52,9 @@ def test_everything_has_its_command(content):
 
 
 def test_missing_and_failed_runs_are_told(content):
-    """Of 30 runs in 10 cells one has failed, one runs, and four are missing: a whole cell and one of SWA's."""
-    assert "24 of 30 runs, 1 failed, 1 running, 4 missing" in content
-    assert "30 distinct runs are planned: 24 finished, 1 running, 1 failed, 4 missing" in content
+    """Of 30 runs in 10 cells two have failed, one with its process, and four are missing: a cell and one of SWA's."""
+    assert "24 of 30 runs, 2 failed, 4 missing" in content
+    assert "30 distinct runs are planned: 24 finished, 0 running, 2 failed, 4 missing" in content
     assert "1 cells without any run" in content
     assert "<td>non-finite</td>" in content
 
