@@ -17,7 +17,7 @@ from dsgd.config.schema import Evaluation
 from dsgd.evaluation import Status
 from dsgd.files import DamagedError, digest_of, digest_of_json
 
-#: The key under which the seal stands in ``metrics.json``, and another that says that there is one: else a single bit of
+#: The key under which the seal stands in ``metrics.json``, and one that says that there is a seal: else a single bit of
 #: the first would pass a row for one of an earlier version.
 SEAL, SEALED = "seal", "sealed"
 
