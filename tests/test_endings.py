@@ -133,14 +133,6 @@ def test_everything_ends_with_a_killed_parent(tmp_path, launcher):
 def test_a_suspended_run_keeps_its_lock_and_never_writes_beside_another(tmp_path):
     """Its parent is killed; who asks for the run meanwhile leaves it alone; awake, it ends, and the next one trains."""
     results = tmp_path / "results"
-    one = (
-        *SWEEP,
-        "method=dsgd",
-        "seed=1",
-        "debug.max_steps=300",
-        "trainer.max_steps=300",
-        "runtime.checkpoint_every=null",
-    )
     first = start(results, *ONE)
     child = trainer_of(results)
     os.kill(child, signal.SIGSTOP)
@@ -161,14 +153,6 @@ def test_a_suspended_run_keeps_its_lock_and_never_writes_beside_another(tmp_path
 @pytest.mark.slow
 def test_one_run_trains_alone_although_the_locks_were_removed(tmp_path):
     results = tmp_path / "results"
-    one = (
-        *SWEEP,
-        "method=dsgd",
-        "seed=1",
-        "debug.max_steps=300",
-        "trainer.max_steps=300",
-        "runtime.checkpoint_every=null",
-    )
     first = start(results, *ONE)
     trainer_of(results)
     subprocess.run(["rm", "-r", str(results / "runs" / ".locks")], check=True)
