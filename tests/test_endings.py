@@ -137,7 +137,7 @@ def test_a_suspended_run_keeps_its_lock_and_never_writes_beside_another(tmp_path
     child = trainer_of(results)
     os.kill(child, signal.SIGSTOP)
     first.kill()
-    first.communicate(timeout=60)
+    first.wait(timeout=60)  # its output stays open as long as the child lives
     second = start(results, *ONE)
     output, _ = second.communicate(timeout=120)
     assert "running elsewhere" in output
