@@ -25,7 +25,7 @@ def say(text: str) -> None:
 def ended(run: Run, outcome: Outcome) -> None:
     """One line for a run that has just ended, was skipped, or trains elsewhere."""
     end = _end_of(run, outcome)
-    name = f"{run.config.model.name} {run.config.task.shown} {run.label} seed {run.config.seed}"
+    name = f"{run.config.model.shown} {run.config.task.shown} {run.label} seed {run.config.seed}"
     say(f"{outcome if end.row is not None else end.outcome:9} {name}: {end.text}")
 
 

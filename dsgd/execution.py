@@ -105,7 +105,7 @@ def identity_of(run: Run) -> dict[str, Any]:
     return {
         "id": run.id,
         "cell_id": run.cell_id,
-        "model": config.model.name,
+        "model": config.model.shown,
         "task": config.task.shown,
         "method": run.label,
         "preset": config.method.name,

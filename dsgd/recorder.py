@@ -121,6 +121,13 @@ def _never_raises(show: Callable[P, None]) -> Callable[P, None]:
     return guarded
 
 
+@_never_raises
+def show(text: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
 class Progress:
     """A bar on a terminal, a line an evaluation elsewhere, or nothing."""
 
@@ -162,8 +169,7 @@ class Progress:
         self._correct = self._seen = 0.0
         text = ", ".join(part for part in parts if part)
         if self.lines:
-            sys.stdout.write(text + "\n")
-            sys.stdout.flush()
+            show(text)
         elif not self.bar.disable:
             self.bar.write(text)
 

@@ -372,7 +372,11 @@ def usual_path(run: Run) -> Path:
     """Where a run lies in a results folder unless it lies there already under another label."""
     config = run.config
     return Path(
-        "runs", config.model.name, safe_name(config.task.shown), safe_name(run.label), f"seed{config.seed}-{run.id}"
+        "runs",
+        safe_name(config.model.shown),
+        safe_name(config.task.shown),
+        safe_name(run.label),
+        f"seed{config.seed}-{run.id}",
     )
 
 

@@ -45,7 +45,7 @@ def resolve(runs: list[Run], measure: Callable[[Run, int], Load] | None = None) 
     if not asking:
         return runs
     trial = measure or load_of
-    kinds = {(run.config.model.name, run.config.task.shown): run for run in reversed(asking) if not is_done(run)}
+    kinds = {(run.config.model.shown, run.config.task.shown): run for run in reversed(asking) if not is_done(run)}
     most = max(1, usable_cores() // max(1, cuda_device_count()))
     best = min((best_sharing(lambda k, run=run: trial(run, k), most) for run in kinds.values()), default=1)  # type: ignore[misc]
     return [_with_number(run, best) if run in asking else run for run in runs]

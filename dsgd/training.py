@@ -16,10 +16,11 @@ from torch.nn.functional import cross_entropy
 
 from dsgd import checkpoint, evaluation
 from dsgd.batches import evaluation_batches, steps_per_epoch, tasks_of, total_steps, windows
-from dsgd.config import tree
+from dsgd.config import schema, tree
+from dsgd.config.contents import require_unchanged
 from dsgd.config.parts import SLOTS
 from dsgd.config.schema import Config, Modality, MultiTask, TaskBatches
-from dsgd.data import Examples, TaskData, load_task
+from dsgd.data import Examples, TaskData, facts, load_task
 from dsgd.diagnostics import make_observer
 from dsgd.environment import describe_environment, make_accelerator
 from dsgd.evaluation import Predictions
@@ -31,7 +32,7 @@ from dsgd.models.multitask import leave_idle_heads
 from dsgd.objective import ScaledObjective, unwrapped
 from dsgd.optimization import make_lr_schedule, make_optimizer, trainable
 from dsgd.randomness import streams
-from dsgd.recorder import Progress, Recorder
+from dsgd.recorder import Progress, Recorder, show
 from dsgd.runs import RunFolder
 from dsgd.schedules import make_schedule
 from dsgd.tracking import NoTracker, Tracker, make_tracker
@@ -82,12 +83,17 @@ class Training:
     def __init__(self, config: Config, folder: RunFolder, accelerator: Accelerator, progress: str) -> None:
         self.config, self.folder, self.accelerator = config, folder, accelerator
         self.seeds = streams(config)
+        require_unchanged(config)
         self.data = _shrunk(
             load_task(
                 config.task, config.data, load_preprocessor(config.model), self.seeds.subset, self.seeds.bootstrap
             ),
             config,
         )
+        self.read = facts.summary(
+            self.data.facts, self.data.classes, self.data.train.labels, self.data.evaluation.labels
+        )
+        self._tell_what_was_read(progress)
         self.total = total_steps(len(self.data.train), config)
         schedule = config.schedule
         gamma = make_schedule(schedule.name.value, self.total, schedule.tau, schedule.gamma)
@@ -103,6 +109,7 @@ class Training:
 
         heads = [len(classes) for classes in self.data.classes_by_task.values()]
         model = build_model(config.model, len(self.data.classes), self.seeds.initialization, self.data.choices, heads)
+        require_unchanged(config)  # again: what was read in between is what was planned
         initialize = self.parts["initialization"]
         self.initial_change = change_by(model.to(accelerator.device), lambda: initialize(model, InitialTraining(self)))
         model = self.parts["adapter"](model)
@@ -148,6 +155,16 @@ class Training:
         variants = self._evaluate_variants(averaging.variants(self.bare))
         self.recorder.progress.close()
         return {**self._summary(predictions), **variants, **averaging.summary()}
+
+    def _tell_what_was_read(self, progress: str) -> None:
+        """One line; a run of a sweep, which shows no progress, says only what a reader of its results must know."""
+        length, shown = self.config.task.max_length, [] if progress == "none" else [facts.line]
+        lines = [line(self.read, length) for line in shown]
+        if self.config.runtime.progress is not schema.Progress.none:
+            lines += facts.warnings(self.read, length, own=self.config.task.path is not None)
+        if self.accelerator.is_main_process:
+            for text in lines:
+                show(text)
 
     def windows(self, first: int = 1) -> Iterator[Window]:
         """This process's part of the examples of every optimiser step from ``first`` on."""
@@ -249,6 +266,7 @@ class Training:
             "steps": self.total,
             "train_seconds": self.clock.seconds,
             "examples_per_second": self.clock.examples / self.clock.seconds,
+            "data": self.read,
             "n_train": len(self.data.train),
             "class_counts": self.data.class_counts,
             "subset_hash": self.data.subset_hash,

@@ -143,7 +143,7 @@ def _plan(run: Run) -> PlannedRun:
     return PlannedRun(
         id=run.id,
         cell_id=run.cell_id,
-        model=config.model.name,
+        model=config.model.shown,
         task=config.task.shown,
         method=run.label,
         preset=config.method.name,

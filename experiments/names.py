@@ -50,13 +50,13 @@ def task_title(name: str) -> str:
 
     ``rte-sample``, a part of the data set, → RTE (sample).
     """
-    whole, is_sample, _ = name.partition("-sample")
+    whole = name.removesuffix("-sample")
     parts = whole.split("_")
     if len(parts) == 3 and parts[1] in IMBALANCES:
         title = f"{TASKS.get(parts[0], parts[0])} {IMBALANCES[parts[1]]} {parts[2]}:1"
     else:
         title = " + ".join(TASKS.get(part, part) for part in whole.split("+"))
-    return f"{title} (sample)" if is_sample else title
+    return f"{title} (sample)" if whole != name else title
 
 
 def method_title(label: str) -> str:

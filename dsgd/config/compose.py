@@ -24,7 +24,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dsgd.config import identity, tree
 from dsgd.config.command import Command
-from dsgd.config.data import sample_of
+from dsgd.config.contents import with_contents
+from dsgd.config.files import remembering
 from dsgd.config.messages import ConfigErrors, describe
 from dsgd.config.overrides import MOST_RUNS, check_each, first_choices, given_twice, number_of_values, parse, sweeps
 from dsgd.config.parts import PARTS
@@ -77,7 +78,7 @@ def jobs(command: Command) -> list[Run]:
 
 
 def _jobs(command: Command) -> list[Run]:
-    with tree.loader(command.config_dir) as loader:
+    with tree.loader(command.config_dir) as loader, remembering():
         parsed, found = parse(command.overrides)
         good, more = check_each(parsed, loader)
         found += more + given_twice(good)
@@ -131,16 +132,11 @@ def _baseline(overrides: tuple[str, ...]) -> Config:
 
 
 def _identify(config: Config) -> Run:
-    config = _without_a_preset_that_is_gone(_with_its_sample(config))
+    config = _without_a_preset_that_is_gone(with_contents(config))
     chosen = _choices(config)
     slots = identity.changed_slots(config, _baseline(chosen))
     usual = _baseline(chosen + tuple(f"{slot}={name}" for slot, name in slots.items()))
     return Run(config, identity.method_label(config, usual, slots))
-
-
-def _with_its_sample(config: Config) -> Config:
-    """A mirror that holds a part of a data set makes other runs than the whole, under another name."""
-    return replace(config, task=replace(config.task, sample=sample_of(config.task, config.data.root)))
 
 
 def _without_a_preset_that_is_gone(config: Config) -> Config:

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import codecs
 import csv
-import hashlib
 import json
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
+from typing import Any
 
+from dsgd.config.files import FilesError, is_file, is_folder, local_path, nfc
+from dsgd.config.folders import mirror_files
 from dsgd.config.schema import Task
 
+#: Of a table's columns a message names no more than this.
+MOST_NAMED = 20
 
-class DataFileError(ValueError):
+
+class DataFileError(FilesError):
     """A file of one's own cannot be read as a table; the message says why and what would help."""
 
 
@@ -33,88 +37,78 @@ def sample_of(task: Task, root: str | None) -> str | None:
     None where it holds the whole, where the task's YAML does not say how many rows that is, and for the hub.
     """
     whole = (task.train_examples, task.evaluation_examples)
-    if root is None or task.hub_id is None or None in whole:
+    if not root or task.hub_id is None or None in whole:
         return None
-    folder = Path(root).expanduser() / task.hub_id / (task.subset or "")
-    rows = tuple(_rows(folder, split) for split in ("train", task.evaluation_split))
+    folder = local_path(root) / task.hub_id
+    rows = tuple(_rows(folder, task.subset, split) for split in ("train", task.evaluation_split))
     return None if rows == whole or 0 in rows else " + ".join(map(str, rows))
 
 
-def _rows(folder: Path, split: str) -> int:
-    """Rows of a split as the hub lays it out, ``<split>-00000-of-00001.parquet``; 0 where there is none."""
-    files = sorted(folder.glob(f"{split}-*.parquet"))
-    if not files:
-        return 0
+def _rows(folder: Path, subset: str | None, split: str) -> int:
+    """Rows of a split of a mirror; 0 where there is none."""
     import pyarrow.parquet as pq
 
     try:
-        return sum(pq.read_metadata(file).num_rows for file in files)
+        return sum(pq.read_metadata(file.path).num_rows for file in mirror_files(folder, subset, split))
     except (OSError, ValueError):
         return 0  # reading the data will say what is wrong
-
-
-# --- resolvers for the YAMLs ----------------------------------------------------------------------------------------
-
-
-def stem(path: str | None) -> str | None:
-    """``reviews`` of ``~/data/reviews.csv``; None of None."""
-    return None if path is None else Path(path).expanduser().resolve().stem
-
-
-def digest(*paths: str | None) -> str | None:
-    """16 hexadecimal digits of the content of files and folders, whatever they are called and wherever they lie.
-
-    Inside a folder the names count. None where the first path is None or a path is not there, which validation tells.
-    """
-    there = [Path(path).expanduser() for path in paths if path is not None]
-    if paths[0] is None or not all(path.exists() for path in there):
-        return None
-    return hashlib.sha256("\n".join(map(_digest, there)).encode()).hexdigest()[:16]
-
-
-def _digest(path: Path) -> str:
-    if path.is_file():
-        state = path.stat()
-        return _file_digest(path.resolve(), state.st_size, state.st_mtime_ns)
-    inside = [f"{file.relative_to(path)}:{_digest(file)}" for file in sorted(path.rglob("*")) if file.is_file()]
-    return hashlib.sha256("\n".join(inside).encode()).hexdigest()
-
-
-@cache
-def _file_digest(path: Path, _size: int, _modified: int) -> str:
-    """Remembered: a config is composed several times for one run."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 
-def column_names(path: Path) -> list[str]:
-    """The columns of a table, from the beginning of the file.
+def column_names(path: Path, quotes: bool | None = None) -> list[str]:
+    """The columns of a table, from the beginning of the file, as they are spelled there.
+
+    Args:
+        path: of the file; the end of its name tells the format.
+        quotes: false where quotes are plain characters.
 
     Raises:
-        DataFileError: no file, an unknown format, an empty file, a beginning that cannot be read, or columns that
-            share a name.
+        DataFileError: no file, an unknown format, an empty file, or a beginning that cannot be read.
     """
-    if path.is_dir():
+    if is_folder(path):
         raise DataFileError("is a folder; for images in a folder of each class use task=image_folder")
-    if not path.is_file():
+    if not is_file(path):
         raise DataFileError("no such file")
     if path.suffix.lower() not in FORMATS:
         raise DataFileError(f"give a file that ends in {', '.join(FORMATS)}")
-    if path.stat().st_size == 0:
-        raise DataFileError("the file is empty")
     try:
-        names = FORMATS[path.suffix.lower()](path)
+        if path.stat().st_size == 0:
+            raise DataFileError("the file is empty")
+        return FORMATS[path.suffix.lower()](path, quotes)
+    except DataFileError:
+        raise
     except UnicodeDecodeError as error:
         raise DataFileError(not_utf_8(error)) from error
+    except RecursionError as error:
+        raise DataFileError(f"is no {path.suffix[1:]}: its first line is nested too deep") from error
+    except OSError as error:
+        raise DataFileError(f"cannot be read: {error.strerror or error}") from error
     except (ValueError, csv.Error) as error:
         raise DataFileError(f"is no {path.suffix[1:]}: {error}") from error
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DataFileError(f"several columns are called {', '.join(twice)}")
-    return names
+
+
+def place_of(column: str, names: list[str]) -> int:
+    """Where ``column`` stands among ``names``, whose other names may repeat.
+
+    Raises:
+        DataFileError: nowhere, or in several places.
+    """
+    places = [place for place, name in enumerate(names) if nfc(name) == nfc(column)]
+    if not places:
+        shown = ", ".join(name or "(no name)" for name in names[:MOST_NAMED])
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        raise DataFileError(f"no column {column}; the columns are {shown}{more}")
+    if len(places) > 1:
+        raise DataFileError(f"several columns are called {column}: {', '.join(str(place + 1) for place in places)}")
+    return places[0]
+
+
+def dialect(separator: str, quotes: bool | None) -> dict[str, Any]:
+    """What ``csv.reader`` is given."""
+    csv.field_size_limit(2**31 - 1)  # else a text of more than 131072 characters is an error
+    return {"delimiter": separator, "strict": True, "quoting": csv.QUOTE_NONE if quotes is False else csv.QUOTE_MINIMAL}
 
 
 def not_utf_8(error: UnicodeDecodeError) -> str:
@@ -125,19 +119,19 @@ def not_utf_8(error: UnicodeDecodeError) -> str:
     return f"is not UTF-8 ({where}); `iconv -f latin1 -t utf-8` converts a file in Western European encoding"
 
 
-def _separated(separator: str) -> Callable[[Path], list[str]]:
-    def read(path: Path) -> list[str]:
+def _separated(separator: str) -> Callable[[Path, bool | None], list[str]]:
+    def read(path: Path, quotes: bool | None) -> list[str]:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            names = next(csv.reader(stream, delimiter=separator), [])
+            names = next(csv.reader(stream, **dialect(separator, quotes)), [])
         if len(names) < 2:  # a text and a label at least
-            reason = f"its first line, {''.join(names)!r}, does not name columns with {separator!r} between them"
+            reason = f"its first line, {''.join(names)[:200]!r}, does not name columns with {separator!r} between them"
             raise ValueError(reason)
         return names
 
     return read
 
 
-def _json_lines(path: Path) -> list[str]:
+def _json_lines(path: Path, _quotes: bool | None) -> list[str]:
     with path.open(encoding="utf-8-sig") as stream:
         first = json.loads(next((line for line in stream if line.strip()), ""))
     if not isinstance(first, dict):
@@ -145,14 +139,14 @@ def _json_lines(path: Path) -> list[str]:
     return list(first)
 
 
-def _parquet(path: Path) -> list[str]:
+def _parquet(path: Path, _quotes: bool | None) -> list[str]:
     import pyarrow.parquet as pq
 
     return list(pq.read_schema(path).names)
 
 
 #: By the end of the file's name: what gives the columns.
-FORMATS: dict[str, Callable[[Path], list[str]]] = {
+FORMATS: dict[str, Callable[[Path, bool | None], list[str]]] = {
     ".csv": _separated(","),
     ".tsv": _separated("\t"),
     ".jsonl": _json_lines,

@@ -40,6 +40,7 @@ ASIDE = (
     "model.tokens",
     "model.gflops",
     "model.modality",
+    "model.title",
     "task.modality",
     "task.recipe",
     "task.shots",  # applied to predictions
@@ -47,6 +48,7 @@ ASIDE = (
     "task.path",  # task.fingerprint says what is there
     "task.evaluation_path",
     "task.title",
+    "task.digests",  # facts of the hub's rows
     "task.train_examples",  # facts for estimates of cost
     "task.evaluation_examples",
     "task.classes",
@@ -66,6 +68,9 @@ ASIDE = (
     "runtime.keep_checkpoint",
     "runtime.seeds_per_device",
 )
+
+#: Keys of the identity that are no setting: a label names none of them.
+UNLABELLED = ("seed", "seeds", "model.fingerprint", "task.fingerprint", "task.sample")
 
 #: Tasks over a file or a folder of one's own.
 OWN_DATA = ("csv", "image_folder")
@@ -103,10 +108,11 @@ def method_label(config: Config, baseline: Config, slots: dict[str, str]) -> str
     ``debug`` and with those slots, and otherwise untouched.
     """
     keys, usual = identity_keys(config), identity_keys(baseline)
+    usual.setdefault("task.split_seed", baseline.task.split_seed)  # read as soon as something is held out
     names = _short_names([*keys, *usual])
     settings = [f"debug={config.debug.name}"] if config.debug.name != "none" else []
     for key, value in keys.items():
-        if value != usual.get(key) and not _under(key, ("seed", "seeds", "task.fingerprint", "task.sample")):
+        if value != usual.get(key) and not _under(key, UNLABELLED):
             settings.append(f"{names[key]}={_plain_text(value)}")
     added = "".join(f"+{name}" for name in slots.values())
     return config.method.name + added + (f"[{','.join(settings)}]" if settings else "")
@@ -129,8 +135,12 @@ def _unread(config: Config) -> tuple[str, ...]:
         unread += ["task.imbalance", "seeds.subset"]
     elif config.seeds.subset is not None:
         unread.append("task.imbalance.subset_seed")
+    if config.model.package is None:
+        unread.append("model.path")  # model.fingerprint says what is there
     if config.task.name not in OWN_DATA or config.task.evaluation_path is not None:
-        unread += ["task.evaluation_share", "task.split_seed"]
+        unread += ["task.evaluation_share", *([] if config.task.holdout > 0 else ["task.split_seed"])]
+    if config.task.quotes is not False:
+        unread.append("task.quotes")  # true reads as null does, or null is refused
     if config.task.modality is Modality.image:
         unread.append("task.max_length")
     if config.trainer.max_steps is not None:

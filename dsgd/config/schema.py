@@ -62,6 +62,8 @@ class Model:
     hub_id: str | None = None
     revision: str | None = None
     sha256: str | None = None  # of model.safetensors; checked where given
+    title: str | None = None  # what tables and folders call a local model: its folder's name; found, not set
+    fingerprint: str | None = None  # of the content of a local folder, which may move but not change; found, not set
     scratch: Scratch = field(default_factory=Scratch)  # no checkpoint: trained from scratch
     blocks: int | None = at_least(
         None, 0, 1_000
@@ -76,6 +78,16 @@ class Model:
     dropout: float | None = fraction(None)  # every dropout of the model; null = the checkpoint's own
     image_size: int | None = at_least(None, 1, 8_192)  # images: pixels a side; null = the checkpoint's own
     recipe: ModelRecipe = field(default_factory=ModelRecipe)
+
+    @property
+    def shown(self) -> str:
+        """What tables and folders call it; a model that is read from a folder never goes by a published one's name."""
+        return with_content(self.title or self.name, self.fingerprint)
+
+
+def with_content(name: str, fingerprint: str | None) -> str:
+    """``name``, and where it is of one's own files the beginning of their fingerprint: two of one name differ."""
+    return f"{name}-{fingerprint[:6]}" if fingerprint else name
 
 
 class ImbalanceKind(Enum):
@@ -127,6 +139,23 @@ class Shots:
     few: int | None = at_least(None, 1, 10**9)  # fewer than this are few
 
 
+class EmptyCells(Enum):
+    """What becomes of a table's rows that lack a text, or a label."""
+
+    refuse = "refuse"  # an error that names the lines
+    drop = "drop"  # are left out
+    keep = "keep"  # an absent text is an empty one, and a label like nan is a class; an absent label is an error
+
+
+@dataclass
+class Digests:
+    """Fingerprints of the rows of a data set's splits at ``revision``; null = not known."""
+
+    train: str | None = None
+    validation: str | None = None
+    test: str | None = None
+
+
 @dataclass
 class Task:
     """A labelled data set and how it is turned into model inputs."""
@@ -143,8 +172,11 @@ class Task:
     evaluation_path: str | None = None  # a table to evaluate on; null = a share of `path`
     text: list[str] = field(default_factory=list)  # a table's column of texts, or the two columns of a pair
     label: str | None = None  # a table's column of labels
+    quotes: bool | None = None  # csv and tsv: false = plain characters; true = cells may even hold lines like rows
+    empty: EmptyCells = EmptyCells.refuse  # cells without a text or a label
     title: str | None = None  # what tables and folders call the task; null = its name
-    fingerprint: str | None = None  # of the content of one's own data, which may move but not change
+    digests: Digests = field(default_factory=Digests)  # of the hub's rows, to know a mirror of them
+    fingerprint: str | None = None  # of the content of local data, which may move but not change; found, not set
     evaluation_share: float = ranged(0.2, lambda value: 0 < value < 1, "a number in (0, 1)")  # where no split is given
     split_seed: int = at_least(0, 0, 10**15)  # of that share, and of a holdout
     holdout: float = fraction(0.0)  # share of the training split to evaluate on instead, for choosing settings
@@ -162,8 +194,9 @@ class Task:
 
     @property
     def shown(self) -> str:
-        """What tables and folders call it; a part of a data set never goes by the name of the whole."""
-        return (self.title or self.name) + ("-sample" if self.sample else "")
+        """What tables and folders call it; a part of a data set, or another content, never goes by the hub's name."""
+        name = self.title or self.name
+        return f"{name}-sample" if self.sample else with_content(name, self.fingerprint)
 
 
 class TaskBatches(Enum):

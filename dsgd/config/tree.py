@@ -18,13 +18,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dsgd.config import data, joined, schema
+from dsgd.config import joined, schema
 from dsgd.config.parts import PARTS
 from dsgd.config.schema import Config
-
-#: Of the YAMLs of one's own data.
-OmegaConf.register_new_resolver("file_stem", data.stem, replace=True)
-OmegaConf.register_new_resolver("file_digest", data.digest, replace=True)
 
 #: Of the YAML of tasks that are trained together.
 for _of_names in (

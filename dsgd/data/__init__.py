@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from dsgd.config.schema import Augmentation, Modality, MultiTask
+from dsgd.data.checks import require_two_classes
 from dsgd.data.corpus import Score, no_scores
 from dsgd.data.examples import Examples
+from dsgd.data.facts import Facts, facts_of_images, facts_of_texts, joined_facts
 from dsgd.data.image_sources import read_images
 from dsgd.data.images import Images
 from dsgd.data.imbalance import imbalanced_rows, rows_hash
@@ -43,6 +45,7 @@ class TaskData:
         dropped: rows of the source in neither split: copies.
         choices: input rows that make one example; more than 1 in multiple choice.
         score: the task's own metrics, for the summary row.
+        facts: what the source holds.
         classes_by_task: of several tasks, name → its classes; ``classes`` are numbers then, as many as the most it has.
     """
 
@@ -53,6 +56,7 @@ class TaskData:
     dropped: int
     choices: int = 1
     score: Score = no_scores
+    facts: Facts = field(default_factory=Facts)
     classes_by_task: dict[str, list[str]] = field(default_factory=dict)
 
     @property
@@ -87,7 +91,7 @@ def load_task(
         bootstrap_seed: resamples that subset with replacement, to the same size; None leaves it.
 
     Raises:
-        SourceError: the data are not there.
+        SourceError: the data are not there, or cannot be trained and evaluated on.
         ValueError: an unknown task, a length beyond the model's, or a class left without training examples.
     """
     read: Callable[..., TaskData] = _images if task.modality is Modality.image else _texts
@@ -96,6 +100,8 @@ def load_task(
     whole, imbalance = read(task, data, preprocessor), task.imbalance
     if task.holdout > 0:
         whole = _with_holdout(whole, task.holdout, task.split_seed)
+    if task.path is not None:
+        require_two_classes(whole.evaluation.labels, whole.classes, f"{task.evaluation_path or task.path}, evaluation")
     rows = imbalanced_rows(whole.train.labels, imbalance.kind.value, imbalance.factor, subset_seed)
     loaded = whole.replace(train=whole.train.take(rows), evaluation=whole.evaluation)
     if task.modality is Modality.image:
@@ -121,6 +127,7 @@ def _texts(task: Task, data: Data, tokenizer: PreTrainedTokenizerBase) -> TaskDa
         dropped=corpus.dropped,
         choices=corpus.choices,
         score=corpus.score,
+        facts=facts_of_texts(corpus, everything, tokenizer, task.max_length),
     )
 
 
@@ -140,6 +147,7 @@ def _joined(task: MultiTask, data: Data, tokenizer: PreTrainedTokenizerBase) -> 
         pool_size=sum(part.pool_size for part in parts.values()),
         dropped=sum(part.dropped for part in parts.values()),
         score=joined_score({name: part.score for name, part in parts.items()}),
+        facts=joined_facts([part.facts for part in parts.values()]),
         classes_by_task={name: part.classes for name, part in parts.items()},
     )
 
@@ -154,6 +162,7 @@ def _images(task: Task, data: Data, preprocessor: ImagePreprocessor) -> TaskData
         classes=corpus.classes,
         pool_size=len(corpus.train),
         dropped=0,
+        facts=facts_of_images(corpus.contents, corpus.train, corpus.evaluation),
     )
 
 
@@ -171,7 +180,8 @@ def _with_holdout(whole: TaskData, share: float, seed: int) -> TaskData:
     """
     kept, held = stratified_shares(whole.train.labels, range(len(whole.train)), share, seed)
     split = whole.replace(train=whole.train.take(kept), evaluation=whole.train.take(held))
-    return dataclasses.replace(split, pool_size=len(kept), score=no_scores)
+    facts = dataclasses.replace(whole.facts, shared=0, near_copies=0)  # which were counted between the other splits
+    return dataclasses.replace(split, pool_size=len(kept), score=no_scores, facts=facts)
 
 
 def bootstrap_rows(count: int, seed: int) -> np.ndarray:

@@ -46,6 +46,7 @@ class Corpus:
         evaluation: (n_evaluation,) int64, the same.
         classes: names in the order of the labels.
         dropped: rows of the source that are in neither split.
+        dropped_as: what they are, in words.
         choices: rows that make one example.
         score: the task's own metrics.
     """
@@ -58,5 +59,6 @@ class Corpus:
     evaluation: np.ndarray
     classes: list[str]
     dropped: int = 0
+    dropped_as: str = "copies"
     choices: int = 1
     score: Score = no_scores

@@ -3,41 +3,76 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from dsgd.cache import cached
 from dsgd.data.images import Pixels
 from dsgd.models.sources import SourceError
 
-#: One image: the bytes of its file, or where the file lies.
-Encoded = bytes | Path
+T = TypeVar("T")
+
+#: Raised when the same files are decoded to other pixels, so that pixels of before are not taken for these.
+DECODER_VERSION = 2
 
 #: Square images of one size are kept as they are up to this side, in pixels, and resized batch by batch.
 KEPT_SIDE = 64
 
+#: Of unusable files a message names no more than this.
+MOST_NAMED = 10
+
 #: Pillow's modes of grey levels from 0 to 65535.
 DEEP_GREY = ("I;16", "I;16L", "I;16B", "I;16N")
+
+#: By EXIF's orientation, what turns an image upright; 1 is upright.
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One image as it is stored.
+
+    Attributes:
+        name: what a message calls it.
+        content: the bytes of its file, or where the file lies.
+        digest: SHA-256 of its bytes.
+    """
+
+    name: str
+    content: bytes | Path
+    digest: str
 
 
 def decoded(images: Sequence[Encoded], size: int) -> Pixels:
     """The pixels (n, h, w, c) uint8 of ``images``, read-only, from the cache where they have been decoded before.
 
-    Small square images of one size are left as they are. All others are cut to their middle square and resized to
-    ``size``. c is 1 where every image is grey, else 3. Grey levels of 16 bits are brought to 8.
+    They are what a viewer shows: turned as the camera's orientation says, and what is transparent over white. Small
+    square images of one size are left as they are. All others are cut to their middle square and resized to ``size``.
+    c is 1 where every image is grey, else 3. Grey levels of 16 bits are brought to 8.
 
     Args:
         images: n images in any format that Pillow reads.
         size: pixels a side.
 
     Raises:
-        SourceError: a file is no image, or has grey levels of no known range; the message names it.
+        SourceError: files are no images, too large, or have grey levels of no known range; the message names them all.
     """
     return cached(f"images-{_digest(images, size)}.npy", lambda: _decode(images, size), _save, _load)
 
@@ -53,55 +88,96 @@ def _load(file: Path) -> Pixels:
 
 def _digest(images: Sequence[Encoded], size: int) -> str:
     """By content, so that moved files are not decoded again and edited ones are."""
-    digest = hashlib.sha256(f"{size} {KEPT_SIDE} {DEEP_GREY}".encode())
+    digest = hashlib.sha256(f"{DECODER_VERSION} {size} {KEPT_SIDE} {DEEP_GREY}".encode())
     for image in images:
-        content = image if isinstance(image, bytes) else image.read_bytes()
-        digest.update(len(content).to_bytes(8, "little") + content)
+        digest.update(image.digest.encode())
     return digest.hexdigest()[:32]
 
 
 def _decode(images: Sequence[Encoded], size: int) -> Pixels:
-    shapes, modes = zip(*map(_header, images), strict=True)
-    width, height = shapes[0]
-    keeps = len(set(shapes)) == 1 and width == height <= KEPT_SIDE
-    side, mode = (width if keeps else size), ("L" if set(modes) <= {"L", *DEEP_GREY} else "RGB")
+    headers = _of_each(images, lambda _place, image: _header(image))
+    shapes, modes = {size for size, _ in headers}, {mode for _, mode in headers}
+    width, height = headers[0][0]
+    keeps = len(shapes) == 1 and width == height <= KEPT_SIDE
+    side, mode = (width if keeps else size), ("L" if modes <= {"L", *DEEP_GREY} else "RGB")
     pixels = np.empty((len(images), side, side, 1 if mode == "L" else 3), dtype=np.uint8)
 
-    def fill(position: int) -> None:
-        with _opened(images[position]) as image:
-            fitted = ImageOps.fit(_shallow(image).convert(mode), (side, side), Image.Resampling.BICUBIC)
-        pixels[position] = np.asarray(fitted).reshape(pixels.shape[1:])
+    def fill(place: int, image: Encoded) -> None:
+        with _opened(image) as opened:
+            fitted = ImageOps.fit(_shown(opened).convert(mode), (side, side), Image.Resampling.BICUBIC)
+        pixels[place] = np.asarray(fitted).reshape(pixels.shape[1:])
 
-    with ThreadPoolExecutor() as pool:  # Pillow decodes outside the interpreter's lock
-        list(pool.map(fill, range(len(images))))
+    _of_each(images, fill)
     return pixels
+
+
+def _of_each(images: Sequence[Encoded], do: Callable[[int, Encoded], T]) -> list[T]:
+    """What ``do`` gives for every image and its place; where it fails for some, one error names them.
+
+    Raises:
+        SourceError: see ``decoded``.
+    """
+    found: dict[int, T] = {}
+    failed: dict[int, str] = {}
+
+    def attempt(place: int) -> None:
+        try:
+            found[place] = do(place, images[place])
+        except SourceError as error:
+            failed[place] = str(error)
+
+    with warnings.catch_warnings(), ThreadPoolExecutor() as pool:  # Pillow decodes outside the interpreter's lock
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        list(pool.map(attempt, range(len(images))))
+    if failed:
+        reasons = [failed[place] for place in sorted(failed)]
+        more = f"; and {len(reasons) - MOST_NAMED} more" if len(reasons) > MOST_NAMED else ""
+        count = f"{len(reasons)} of {len(images)} images cannot be used: " if len(reasons) > 1 else ""
+        raise SourceError(f"{count}{'; '.join(reasons[:MOST_NAMED])}{more}")
+    return [found[place] for place in range(len(images))]
 
 
 def _header(image: Encoded) -> tuple[tuple[int, int], str]:
     """Width and height, and the colour mode; the pixels are not read."""
     with _opened(image) as opened:
         if opened.mode in ("I", "F"):
-            reason = "has grey levels of no known range; save it with 8 bits"
-            raise SourceError(f"{_name(image)} {reason}")
+            raise SourceError(f"{image.name} has grey levels of no known range; save it with 8 bits")
         return opened.size, opened.mode
 
 
-def _shallow(image: Image.Image) -> Image.Image:
-    """Pillow's own ``convert`` would make white of every 16-bit level from 255 on."""
-    if image.mode not in DEEP_GREY:
-        return image
-    return Image.fromarray((np.asarray(image) // 257).astype(np.uint8))
+def _shown(image: Image.Image) -> Image.Image:
+    """As a viewer shows it: turned upright, with 8 bits, over white."""
+    image.load()  # some formats are turned by Pillow itself, which then forgets the orientation
+    turn = TURNS.get(_orientation(image))
+    turned = image if turn is None else image.transpose(turn)
+    if turned.mode in DEEP_GREY:  # Pillow's own ``convert`` would make white of every 16-bit level from 255 on
+        return Image.fromarray((np.asarray(turned) // 257).astype(np.uint8))
+    if image.has_transparency_data:
+        turned.info = image.info  # a transparent colour is told there
+        colours = turned.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", colours.size, "white"), colours).convert("RGB")
+    return turned
+
+
+def _orientation(image: Image.Image) -> Any:
+    """As EXIF counts it, 1 where it is upright; None where nothing is told or the data are malformed."""
+    try:
+        return image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # Pillow raises many kinds of it, and a viewer shows such an image as it is stored
+        return None
 
 
 @contextmanager
 def _opened(image: Encoded) -> Iterator[Image.Image]:
     """Pillow's view of a file, which is decoded no sooner than its pixels are asked for."""
+    content = image.content
     try:
-        with Image.open(BytesIO(image) if isinstance(image, bytes) else image) as opened:
+        with Image.open(BytesIO(content) if isinstance(content, bytes) else content) as opened:
             yield opened
-    except OSError as error:  # no image, or half of one
-        raise SourceError(f"{_name(image)} cannot be read as an image; remove or repair it ({error})") from error
-
-
-def _name(image: Encoded) -> str:
-    return str(image) if isinstance(image, Path) else "an image of the data set"
+    except Image.DecompressionBombError as error:
+        most = 2 * (Image.MAX_IMAGE_PIXELS or 0) // 10**6
+        raise SourceError(f"{image.name} has more than {most} million pixels; make it smaller, or remove it") from error
+    except UnidentifiedImageError as error:
+        raise SourceError(f"{image.name} cannot be read as an image; remove or repair it (unknown format)") from error
+    except (OSError, SyntaxError, ValueError, EOFError) as error:  # half of an image
+        raise SourceError(f"{image.name} cannot be read as an image; remove or repair it ({error})") from error

@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 from datasets.exceptions import DatasetsError
 
 from dsgd.config.data import how_to_get
+from dsgd.config.files import is_folder, local_path
+from dsgd.config.folders import mirror_files
 from dsgd.models.sources import SourceError
 
 if TYPE_CHECKING:
@@ -56,8 +58,8 @@ def location(task: Task, data: Data) -> str:
         raise SourceError(f"task.hub_id = null: task {task.name} is read from the hub or a mirror of it")
     if not data.root:
         return task.hub_id
-    folder = Path(data.root).expanduser() / task.hub_id
-    if not folder.is_dir():
+    folder = local_path(data.root) / task.hub_id
+    if not is_folder(folder):
         raise SourceError(f"no folder {folder}; {how_to_get(task, data.root)}")
     return str(folder)
 
@@ -68,10 +70,8 @@ def _of_hub(where: str, task: Task, split: str) -> datasets.Dataset:
 
 def _of_mirror(where: str, task: Task, split: str) -> datasets.Dataset:
     """Without the library's cache: datasets 5.2 keeps a folder's rows there even after its files have changed."""
-    files = datasets.load_dataset_builder(where, task.subset).config.data_files or {}
-    if split not in files:
-        raise ValueError(f"the splits are {', '.join(map(str, files))}")
-    return datasets.Dataset(pa.concat_tables(pq.read_table(file, memory_map=True) for file in files[split]))
+    files = mirror_files(Path(where), task.subset, split)
+    return datasets.Dataset(pa.concat_tables(pq.read_table(file.path, memory_map=True) for file in files))
 
 
 def _absent(task: Task, where: str, split: str, error: Exception) -> str:

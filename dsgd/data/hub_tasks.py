@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from dsgd import evaluation
 from dsgd.config.schema import TaskForm
+from dsgd.data.checks import is_text, require, require_labels
 from dsgd.data.corpus import Corpus, Score, Template, no_scores
 from dsgd.data.hub import read_split
 
@@ -31,6 +32,7 @@ class TextTask:
         fields: makes the fields of n · choices rows out of the columns.
         labels: makes the labels (n,) out of the columns.
         choices: rows that make one example.
+        accepts: for columns other than texts, whether a value is one of theirs.
         score: from the columns of the evaluation split to the task's own metrics.
     """
 
@@ -40,6 +42,7 @@ class TextTask:
     fields: Callable[[Columns], dict[str, list[str]]] = dict
     labels: Callable[[Columns], list[int]] = lambda columns: columns["label"]
     choices: int = 1
+    accepts: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
     score: Callable[[Columns], Score] = lambda _columns: no_scores
 
 
@@ -68,6 +71,7 @@ def copa_judgements(columns: Columns) -> list[int]:
 
 
 _COPA = ("premise", "question", "choice1", "choice2")
+_IS_ASKED = {"question": lambda value: value in _ASKS}
 
 # --- MultiRC --------------------------------------------------------------------------------------------------------
 
@@ -114,6 +118,7 @@ TASKS: dict[tuple[str, TaskForm], TextTask] = {
     ),
     ("multirc", TaskForm.single): TextTask(
         columns=("paragraph", "question", "answer", "idx"),
+        accepts={"idx": lambda value: isinstance(value, dict) and {"paragraph", "question"} <= value.keys()},
         classes=("False", "True"),
         template=Template(("{paragraph} {question}", "{answer}"), cut=("paragraph",)),
         fields=lambda columns: {name: columns[name] for name in ("paragraph", "question", "answer")},
@@ -121,6 +126,7 @@ TASKS: dict[tuple[str, TaskForm], TextTask] = {
     ),
     ("copa", TaskForm.multiple_choice): TextTask(
         columns=_COPA,
+        accepts=_IS_ASKED,
         classes=("choice1", "choice2"),
         template=Template(("{premise} {ask}", "{choice}"), cut=("premise",)),
         fields=copa_choices,
@@ -128,12 +134,14 @@ TASKS: dict[tuple[str, TaskForm], TextTask] = {
     ),
     ("copa", TaskForm.binary_concat): TextTask(
         columns=_COPA,
+        accepts=_IS_ASKED,
         classes=("choice1", "choice2"),
         template=Template(("{premise} {ask}", "{choice1}", "{choice2}"), cut=("premise",)),
         fields=copa_questions,
     ),
     ("copa", TaskForm.flat): TextTask(
         columns=_COPA,
+        accepts=_IS_ASKED,
         classes=("wrong", "right"),
         template=Template(("{premise} {ask}", "{choice}"), cut=("premise",)),
         fields=copa_choices,
@@ -149,15 +157,12 @@ def hub_corpus(task: Task, data: Data) -> Corpus:
     """The training and the evaluation split of ``task``, in this order.
 
     Raises:
-        SourceError: the data or some of their columns are not there.
-        ValueError: the evaluation split hides its labels.
+        SourceError: the data or some of their columns are not there, or rows lack a text or a label.
     """
     how = TASKS[task.name, task.form]
     read = partial(_columns, task, data, how)
     train, held_out = read("train"), read(task.evaluation_split)
     labels = [np.array(how.labels(columns), dtype=np.int64) for columns in (train, held_out)]
-    if labels[1].min() < 0:
-        raise ValueError(f"task.evaluation_split = {task.evaluation_split}: its labels are hidden; give validation")
     of_train, of_held_out = how.fields(train), how.fields(held_out)
     sizes = [len(part) for part in labels]
     return Corpus(
@@ -174,5 +179,11 @@ def hub_corpus(task: Task, data: Data) -> Corpus:
 
 
 def _columns(task: Task, data: Data, how: TextTask, split: str) -> Columns:
+    """Raises: SourceError where a row has no text, or a label that is none of the classes."""
     dataset = read_split(task, data, split, [*how.columns, "label"])
-    return {name: dataset[name][:] for name in dataset.column_names}
+    columns: Columns = {name: dataset[name][:] for name in dataset.column_names}
+    where = f"{task.hub_id}, {task.subset}, split {split}"
+    require_labels(columns["label"], len(how.classes), where)
+    for name in how.columns:
+        require(columns[name], how.accepts.get(name, is_text), f"{where}: column {name}")
+    return columns

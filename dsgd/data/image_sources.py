@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dsgd.config.data import digest
+from dsgd.config import files
+from dsgd.config.folders import image_folder
+from dsgd.data.checks import require_labels
 from dsgd.data.decoding import Encoded, decoded
 from dsgd.data.images import Pixels
 from dsgd.data.splits import stratified_halves, stratified_shares
@@ -19,9 +22,6 @@ if TYPE_CHECKING:
 
 #: Part of the definition of ``digits``, not a run's seed: every run trains and evaluates on the same halves.
 DIGITS_SPLIT_SEED = 8
-
-#: A folder's evaluation split goes by one of these names.
-EVALUATION_FOLDERS = ("val", "validation", "test")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,7 @@ class ImageCorpus:
         train: (n_train,) int64, positions in ``pixels``.
         evaluation: (n_evaluation,) int64, the same.
         classes: names in the order of the labels.
+        contents: of each image's file, equal where one is a copy of another; empty where it is not known.
     """
 
     pixels: Pixels
@@ -41,6 +42,7 @@ class ImageCorpus:
     train: np.ndarray
     evaluation: np.ndarray
     classes: list[str]
+    contents: list[str] = field(default_factory=list)
 
 
 def read_images(task: Task, data: Data, size: int) -> ImageCorpus:
@@ -57,7 +59,7 @@ def read_images(task: Task, data: Data, size: int) -> ImageCorpus:
     if task.package == "sklearn":
         return digits()
     if task.path is not None:
-        return folder(task, Path(task.path).expanduser(), size)
+        return folder(task, files.local_path(task.path), size)
     return hub(task, data, size)
 
 
@@ -100,10 +102,16 @@ def hub(task: Task, data: Data, size: int) -> ImageCorpus:
     columns = HUB_COLUMNS[task.hub_id]
     splits = [_hub_split(task, data, split, columns) for split in ("train", task.evaluation_split)]
     classes: list[str] = splits[0].features[columns.label].names
+    names = ("train", task.evaluation_split)
+    for split, name in zip(splits, names, strict=True):
+        require_labels(split[columns.label], len(classes), f"{task.hub_id}, split {name}")
     labels = np.concatenate([np.asarray(split[columns.label], dtype=np.int64) for split in splits])
-    pixels = decoded([image for split in splits for image in _encoded(split, columns.image)], size)
+    images = [
+        image for split, name in zip(splits, names, strict=True) for image in _encoded(split, name, columns.image)
+    ]
     halves = np.split(np.arange(len(labels)), [len(splits[0])])
-    return ImageCorpus(pixels, labels, halves[0], halves[1], classes)
+    digests = [image.digest for image in images]
+    return ImageCorpus(decoded(images, size), labels, halves[0], halves[1], classes, digests)
 
 
 def _hub_split(task: Task, data: Data, split: str, columns: Columns) -> Any:
@@ -114,8 +122,15 @@ def _hub_split(task: Task, data: Data, split: str, columns: Columns) -> Any:
     return read_split(task, data, split, columns).cast_column(columns.image, Image(decode=False))
 
 
-def _encoded(split: Any, column: str) -> list[Encoded]:
-    return [image["bytes"] or Path(image["path"]) for image in split[column]]
+def _encoded(split: Any, name: str, column: str) -> list[Encoded]:
+    found = []
+    for row, image in enumerate(split[column], start=1):
+        content = None if image is None else image["bytes"] or (Path(image["path"]) if image["path"] else None)
+        if content is None:
+            raise SourceError(f"split {name}: column {column} is empty in row {row}")
+        known = hashlib.sha256(content if isinstance(content, bytes) else content.read_bytes()).hexdigest()
+        found.append(Encoded(f"row {row} of split {name}", content, known))
+    return found
 
 
 # --- a folder of one's own ------------------------------------------------------------------------------------------
@@ -125,67 +140,32 @@ def folder(task: Task, root: Path, size: int) -> ImageCorpus:
     """``train/<class>/<image>`` below ``root``, and ``val``, ``validation`` or ``test`` of the same classes.
 
     Without an evaluation folder a share of each class is set aside, by ``task.split_seed``. A class's folder may hold
-    folders of its own.
+    folders of its own. A class without images in the evaluation folder trains and is not evaluated, whether its folder
+    is empty or missing.
 
     Raises:
-        SourceError: not these folders, fewer than two classes, a class without images or, to be set aside, without a
-            second one, or a class of the evaluation folder that training never sees.
+        SourceError: see :func:`dsgd.config.folders.image_folder`; or a file is no image, or no class has a second
+            image to set aside.
     """
-    train = _by_class(root / "train")
-    if len(train) < 2:
-        raise SourceError(f"{root / 'train'} has {len(train)} class folder; a classifier needs two")
-    classes = list(train)
-    held_out = _evaluation_folder(root, classes)
-    evaluation = {} if held_out is None else _by_class(held_out)
-    unseen = sorted(set(evaluation) - set(classes))
-    if unseen:
-        raise SourceError(f"{held_out} has classes that training never sees: {', '.join(unseen)}")
-    files = [file for part in (train, evaluation) for of_class in part.values() for file in of_class]
-    numbers = [classes.index(name) for part in (train, evaluation) for name, of_class in part.items() for _ in of_class]
-    labels, count = np.array(numbers, dtype=np.int64), sum(map(len, train.values()))
-    pixels = decoded(files, size)
-    parts = (np.arange(count), np.arange(count, len(labels)))
-    if held_out is None:
-        parts = _set_aside(task, root, labels, files)
-    return ImageCorpus(pixels, labels, *parts, classes)
-
-
-def _evaluation_folder(root: Path, classes: list[str]) -> Path | None:
-    """None where there is none; but where another folder has these classes, to set images aside is not meant."""
-    for name in EVALUATION_FOLDERS:
-        if (root / name).is_dir():
-            return root / name
-    splits = [of.name for of in _folders(root) if of.name != "train" and any((of / name).is_dir() for name in classes)]
-    if splits:
-        names = ", ".join(EVALUATION_FOLDERS)
-        raise SourceError(f"{root} has {', '.join(splits)} beside train; the folder to evaluate on is one of {names}")
-    return None
-
-
-def _set_aside(task: Task, root: Path, labels: np.ndarray, files: list[Path]) -> tuple[np.ndarray, np.ndarray]:
     try:
-        return stratified_shares(labels, [digest(str(file)) for file in files], task.evaluation_share, task.split_seed)
+        found = image_folder(root)
+        digests = files.digests(root, found.files)
+    except files.FilesError as error:
+        raise SourceError(str(error)) from error
+    classes = list(found.train)
+    parts = (found.train, found.evaluation)
+    numbers = [classes.index(name) for part in parts for name, of_class in part.items() for _ in of_class]
+    labels, count = np.array(numbers, dtype=np.int64), sum(map(len, found.train.values()))
+    if found.evaluation_folder is None:
+        rows = _set_aside(task, root, labels, digests)
+    else:
+        rows = (np.arange(count), np.arange(count, len(labels)))
+    images = [Encoded(file.path, Path(file.path), known) for file, known in zip(found.files, digests, strict=True)]
+    return ImageCorpus(decoded(images, size), labels, *rows, classes, digests)
+
+
+def _set_aside(task: Task, root: Path, labels: np.ndarray, digests: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        return stratified_shares(labels, digests, task.evaluation_share, task.split_seed)
     except SourceError as error:
         raise SourceError(f"{root / 'train'}: {error}; give a folder to evaluate on, {root / 'val'}") from error
-
-
-def _by_class(root: Path) -> dict[str, list[Path]]:
-    """Class → its files, both in the order of their names; hidden files are no images."""
-    if not root.is_dir():
-        raise SourceError(f"no folder {root}; task.path names a folder with train/<class>/<image> in it")
-    found = {
-        of.name: sorted(path for path in of.rglob("*") if path.is_file() and _shows(path, of)) for of in _folders(root)
-    }
-    empty = [name for name, files in found.items() if not files]
-    if empty:
-        raise SourceError(f"{root}: no images of {', '.join(empty)}")
-    return found
-
-
-def _folders(root: Path) -> list[Path]:
-    return sorted(path for path in root.iterdir() if path.is_dir() and _shows(path, root))
-
-
-def _shows(path: Path, root: Path) -> bool:
-    """Whether neither it nor a folder on the way from ``root`` is hidden."""
-    return not any(part.startswith(".") for part in path.relative_to(root).parts)

@@ -24,6 +24,12 @@ Encoded = dict[str, list[list[int]]]  # input name → the values of each row
 
 _CHECKSUM = b"crc32"
 
+#: Characters; of a text that has more, the tokenizer is given a beginning only.
+VERY_LONG = 20_000
+
+#: Tokens at the end of a beginning that the missing rest could change.
+MARGIN = 16
+
 
 def tokens(fields: Fields, template: Template, tokenizer: PreTrainedTokenizerBase, max_length: int) -> pa.Table:
     """What :func:`tokenize` gives, from the cache where the same texts were tokenised in the same way before."""
@@ -40,12 +46,37 @@ def tokenize(fields: Fields, template: Template, tokenizer: PreTrainedTokenizerB
     Raises:
         ValueError: what may not be cut is longer than ``max_length`` in some row.
     """
+    fields = {
+        name: _beginnings(texts, tokenizer, max_length) if name in template.cut else texts
+        for name, texts in fields.items()
+    }
     if _tokenizer_cuts(template, tokenizer):
         encoded = _encode(fields, template, tokenizer, max_length)
     else:
         encoded = _encode(fields, template, tokenizer, None)
         _shorten(encoded, fields, template, tokenizer, max_length)
     return pa.table({name: pa.array(rows, pa.list_(pa.int32())) for name, rows in encoded.items()})
+
+
+def _beginnings(texts: list[str], tokenizer: PreTrainedTokenizerBase, max_length: int) -> list[str]:
+    """``texts``, of those that are very long only a beginning, which has more tokens than are ever kept.
+
+    Tokenising what is then cut off would take seconds and gigabytes for a text of megabytes.
+    """
+    if tokenizer.truncation_side != "right":
+        return texts
+    shortened = list(texts)
+    kept = {row: 16 * max_length for row, text in enumerate(texts) if len(text) > VERY_LONG}
+    while kept:
+        beginnings = [texts[row][:count] for row, count in kept.items()]
+        encoded = tokenizer(beginnings, add_special_tokens=False, return_attention_mask=False, verbose=False)
+        for (row, count), ids in zip(list(kept.items()), encoded["input_ids"], strict=True):
+            if len(ids) > max_length + MARGIN or count >= len(texts[row]):
+                shortened[row] = texts[row][:count]
+                del kept[row]
+            else:
+                kept[row] = 8 * count
+    return shortened
 
 
 def pair_separator(tokenizer: PreTrainedTokenizerBase) -> str | None:

@@ -21,8 +21,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dsgd.config.folders import WEIGHTS
 from dsgd.models.onnx import write_onnx
-from dsgd.models.sources import WEIGHTS, SourceError, package_folder
+from dsgd.models.sources import SourceError, package_folder
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

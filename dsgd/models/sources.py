@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dsgd.config.files import local_path
+from dsgd.config.folders import SHARDS, WEIGHTS
+
 if TYPE_CHECKING:
     from dsgd.config.schema import Model
-
-WEIGHTS = "model.safetensors"
-SHARDS = "model.safetensors.index.json"  # what stands in its place where the weights are spread over several files
 
 
 class SourceError(RuntimeError):
@@ -52,7 +52,7 @@ def locate(model: Model) -> ModelSource:
     if model.package is not None:
         folder = package_folder(model.package, model.path or "")
     elif model.path is not None:
-        folder = Path(model.path).expanduser()
+        folder = local_path(model.path)
     elif model.hub_id is not None:
         return ModelSource(model.hub_id, model.revision or "main")
     else:

@@ -17,8 +17,9 @@ from timm.models import PretrainedCfg, get_pretrained_cfg, is_model
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from dsgd.config.folders import WEIGHTS
 from dsgd.models.classifier import Architecture, Classifier, require_fp32
-from dsgd.models.sources import WEIGHTS, ModelSource, SourceError, locate, resolve
+from dsgd.models.sources import ModelSource, SourceError, locate, resolve
 
 if TYPE_CHECKING:
     from dsgd.config.schema import Model

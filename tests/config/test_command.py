@@ -230,6 +230,12 @@ def test_every_whole_number_has_an_upper_end(override):
     assert "at most" in told
 
 
+def test_a_results_folder_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert problem(f"results_dir={tmp_path}/file/x").endswith("file is no folder")
+    assert "too long" in problem(f"results_dir={'x' * 300}")
+
+
 def test_a_choice_among_many_names_the_nearest_first_and_at_most_eight():
     options = [f"option_{number}" for number in range(28)] + ["dsgd"]
     told = choose_one_of("dsg", options)

@@ -4,7 +4,9 @@ import pytest
 
 from dsgd.config.command import read_command
 from dsgd.config.compose import expand
-from dsgd.config.data import column_names, digest, stem
+from dsgd.config.contents import safe_title
+from dsgd.config.data import column_names
+from dsgd.config.files import digest
 from dsgd.config.identity import changed_keys
 from dsgd.config.messages import ConfigErrors
 
@@ -36,7 +38,7 @@ def test_a_file_that_moves_is_the_same_run(reviews, tmp_path):
     moved = reviews.rename(tmp_path / "elsewhere/other.csv")
     (tmp_path / "reviews.csv").write_bytes(moved.read_bytes())
     assert of(moved).id == of(tmp_path / "reviews.csv").id
-    assert of(moved).config.task.shown == "other"
+    assert of(moved).config.task.shown == f"other-{of(moved).config.task.fingerprint[:6]}"
 
 
 def test_a_file_that_is_edited_is_another_run(reviews):
@@ -74,8 +76,13 @@ def test_tasks_without_a_file_know_nothing_of_this():
 
 def test_a_column_that_is_absent_is_named_with_the_nearest(reviews):
     found = problem(f"task.path={reviews}", "task.text=[reviews]", "task.label=star")
-    assert "task.text = reviews: reviews.csv has the columns review, stars (did you mean review?)" in found
-    assert "task.label = star: reviews.csv has the columns review, stars (did you mean stars?)" in found
+    assert (
+        "task.text = reviews: reviews.csv: no column reviews; the columns are review, stars (did you mean review?)"
+        in found
+    )
+    assert (
+        "task.label = star: reviews.csv: no column star; the columns are review, stars (did you mean stars?)" in found
+    )
 
 
 def test_a_file_is_needed():
@@ -94,7 +101,6 @@ def test_one_text_or_two(reviews):
         ("none.csv", None, "no such file"),
         ("a.xlsx", b"x", "give a file that ends in .csv"),
         ("a.csv", b"", "the file is empty"),
-        ("a.csv", b"text,label,text\n", "several columns are called text"),
         ("a.csv", b"caf\xe9,label\n", "is not UTF-8 (byte 0xe9, number 4)"),
         ("a.jsonl", b"[1, 2]\n", "is no jsonl: its first line is no object"),
         ("a.jsonl", b"text,label\n", "is no jsonl"),
@@ -113,6 +119,15 @@ def test_what_is_no_table_is_refused_before_anything_is_loaded(tmp_path, name, c
     assert words in found
 
 
+def test_only_the_columns_that_are_asked_for_must_be_unique(tmp_path):
+    """Excel leaves columns without a name."""
+    file = tmp_path / "a.csv"
+    file.write_text("text,label,,\na,x,,\nb,y,,\n")
+    assert run("task=csv", f"task.path={file}")
+    file.write_text("text,label,text\na,x,b\n")
+    assert "task.text = text: a.csv: several columns are called text: 1, 3" in problem(f"task.path={file}")
+
+
 def test_a_quoted_header_may_hold_anything(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text('\ufeff"a, b","c\nd"\n1,2\n', encoding="utf-8")
@@ -128,13 +143,16 @@ def test_a_digest_is_of_content_and_inside_a_folder_of_names(tmp_path):
     (two / "cat/1.png").rename(two / "cat/2.png")
     assert digest(str(one)) != digest(str(two))
     assert digest(None) is None
-    assert digest(str(tmp_path / "three")) is None
     assert len(digest(str(one))) == 16
 
 
-def test_the_name_is_the_file_s():
-    assert stem("data/My reviews.csv") == "My reviews"
-    assert stem(None) is None
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("My reviews", "My reviews"), ("..", "unnamed"), (".hidden", "hidden"), ("a|b\nc", "a_b_c"), ("", "unnamed")],
+)
+def test_a_file_s_name_is_made_safe(name, shown):
+    """``...csv`` has the stem ``..``, which as a folder's name would leave the results folder."""
+    assert safe_title(name) == shown
 
 
 @pytest.mark.parametrize(("name", "form"), [("rte", "flat"), ("bbc_news", "multiple_choice"), ("copa", "single")])

@@ -37,7 +37,12 @@ def test_a_file_that_changes_is_read_again(root, mirror):
     [
         (TASK, "train", ["premise"], ["split train: no column premise", "sentence1, sentence2, label, idx"]),
         (TASK, "test", ["label"], ["split test", "subset rte", "hf download nyu-mll/glue", "DSGD_DATA_ROOT"]),
-        (Task("x", hub_id="nyu-mll/glue", subset="qnli"), "train", [], ["subset qnli", "Available: ['rte']"]),
+        (
+            Task("x", hub_id="nyu-mll/glue", subset="qnli"),
+            "train",
+            [],
+            ["subset qnli", "holds no train-*.parquet; its splits: none"],
+        ),
         (Task("x", hub_id="aps/none"), "train", [], ["no folder", "aps/none", "hf download aps/none --repo-type"]),
         (Task("x"), "train", [], ["task.hub_id = null"]),
     ],

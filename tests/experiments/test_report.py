@@ -52,7 +52,7 @@ def test_everything_has_its_command(content):
 
 
 def test_missing_and_failed_runs_are_told(content):
-    """Of 30 runs in 10 cells two failed, one without a word, and four are missing, a whole cell among them."""
+    """Of 30 runs in 10 cells two have failed, one with its process, and four are missing: a cell and one of SWA's."""
     assert "24 of 30 runs, 2 failed, 4 missing" in content
     assert "30 distinct runs are planned: 24 finished, 0 running, 2 failed, 4 missing" in content
     assert "1 cells without any run" in content

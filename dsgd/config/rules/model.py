@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import PurePosixPath
 
+from dsgd.config.contents import model_fingerprint
+from dsgd.config.files import FilesError
 from dsgd.config.messages import describe
 from dsgd.config.parts import LNSR, Full, LNSRReading, ReinitTop
 from dsgd.config.schema import Config, Modality
@@ -14,8 +16,16 @@ def _model_has_a_place(config: Config) -> list[str]:
     model = config.model
     if not (model.package or model.path or model.hub_id or model.scratch.patch_size):
         return [describe("model.path", "null", f"model={model.name} needs the folder of a saved model")]
-    if model.path and not model.package and not Path(model.path).expanduser().is_dir():
-        return [describe("model.path", model.path, "no such folder; give that of a saved model")]
+    if not model.path:
+        return []
+    if model.package is not None:
+        inside = PurePosixPath(model.path)
+        reason = f"is looked for inside the package {model.package}; for a folder of your own: model=local model.path=…"
+        return [describe("model.path", model.path, reason)] if inside.is_absolute() or ".." in inside.parts else []
+    try:
+        model_fingerprint(config)
+    except FilesError as error:
+        return [describe("model.path", model.path, str(error))]
     return []
 
 

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 
 from dsgd.config.cuda import cuda_device_count
 from dsgd.config.messages import describe
@@ -23,7 +24,15 @@ def _processes_match_the_launcher(config: Config) -> list[str]:
 
 
 def _results_have_a_place(config: Config) -> list[str]:
-    return [] if config.results_dir.strip() else [describe("results_dir", repr(config.results_dir), "give a folder")]
+    """Whether the folder is there or can be made, as far as names tell; what may be written is seen when it is."""
+    folder = config.results_dir
+    if not folder.strip():
+        return [describe("results_dir", repr(folder), "give a folder")]
+    try:
+        nearest = next(path for path in (Path(folder).absolute(), *Path(folder).absolute().parents) if path.exists())
+    except (OSError, ValueError) as error:  # too long a name, or a null character
+        return [describe("results_dir", folder, f"give a folder ({getattr(error, 'strerror', None) or error})")]
+    return [] if nearest.is_dir() else [describe("results_dir", folder, f"{nearest} is no folder")]
 
 
 def _a_timeout_needs_a_child(config: Config) -> list[str]:

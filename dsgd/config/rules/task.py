@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from dsgd.config import joined, tree
-from dsgd.config.data import FORMATS, DataFileError, column_names, how_to_get
-from dsgd.config.messages import describe
+from dsgd.config.contents import task_fingerprint
+from dsgd.config.data import FORMATS, DataFileError, column_names, how_to_get, place_of
+from dsgd.config.files import FilesError, digest, is_folder, local_path
+from dsgd.config.folders import image_folder
+from dsgd.config.messages import describe, nearest
 from dsgd.config.schema import Config, ImbalanceKind, Modality, MultiTask, Task, TaskForm
 
 #: The forms that a task of the hub can take, its own first; any other task has the single one.
@@ -56,14 +58,19 @@ def _form_is_one_of_the_task(config: Config) -> list[str]:
 def _a_mirror_has_the_data(config: Config) -> list[str]:
     """What the hub has will be seen when it is asked; a folder can be looked at now."""
     root, task = config.data.root, config.task
-    tasks = list(task.joined.values()) if isinstance(task, MultiTask) else [task]
-    absent = [task for task in tasks if root and task.hub_id and not (Path(root).expanduser() / task.hub_id).is_dir()]
-    if not root or not absent:
+    tasks = [task for task in joined_or_alone(task) if task.hub_id]
+    if not root or not tasks:
         return []
-    if not Path(root).expanduser().is_dir():
+    if not is_folder(local_path(root)):
         return [describe("data.root", root, "no such folder; give one laid out as the hub, or null for the hub itself")]
+    absent = [task for task in tasks if not is_folder(local_path(root) / str(task.hub_id))]
     missing = {task.hub_id: how_to_get(task, root) for task in absent}
     return [describe("data.root", root, f"no folder {hub_id} in it; {how}") for hub_id, how in missing.items()]
+
+
+def joined_or_alone(task: Task) -> list[Task]:
+    """The tasks that a run reads."""
+    return list(task.joined.values()) if isinstance(task, MultiTask) else [task]
 
 
 def _joined_tasks_can_share_a_model(config: Config) -> list[str]:
@@ -101,26 +108,36 @@ def _a_table_has_the_columns(config: Config) -> list[str]:
 
 
 def _table_problems(key: str, path: str, task: Task) -> list[str]:
+    file = local_path(path)
     try:
-        names = column_names(Path(path).expanduser())
-    except DataFileError as error:
+        names = column_names(file, task.quotes)
+        digest(path)  # which reads it whole
+    except FilesError as error:
         return [describe(key, path, str(error))]
     wanted = [("task.text", column) for column in task.text] + [("task.label", task.label)] * bool(task.label)
-    columns = f"{Path(path).name} has the columns {', '.join(names)}"
-    return [describe(name, column, columns, names) for name, column in wanted if column not in names]
+    found = []
+    for name, column in wanted:
+        try:
+            place_of(str(column), names)
+        except DataFileError as error:
+            near = nearest(str(column), names)
+            hint = f" (did you mean {near}?)" if near else ""
+            found.append(describe(name, column, f"{file.name}: {error}{hint}"))
+    return found
 
 
 def _an_image_folder_is_there(config: Config) -> list[str]:
     task = config.task
     if task.name != "image_folder":
         return []
-    wanted = "give a folder with train/<class>/<image> in it"
     if task.path is None:
-        return [describe("task.path", "null", wanted)]
-    root = Path(task.path).expanduser()
-    if not root.is_dir():
-        return [describe("task.path", task.path, f"no such folder; {wanted}")]
-    return [] if (root / "train").is_dir() else [describe("task.path", task.path, f"has no folder train; {wanted}")]
+        return [describe("task.path", "null", "give a folder with train/<class>/<image> in it")]
+    try:
+        image_folder(local_path(task.path))
+        task_fingerprint(config)
+    except FilesError as error:
+        return [describe("task.path", task.path, str(error))]
+    return []
 
 
 def _imbalance_factor_is_used(config: Config) -> list[str]:
@@ -135,10 +152,19 @@ def _evaluation_is_not_training(config: Config) -> list[str]:
     if task.evaluation_split == "train":
         reason = "is what is trained on; give validation or test, or hold out a share: task.holdout=0.1"
         found.append(describe("task.evaluation_split", "train", reason))
-    if task.path is not None and task.path == task.evaluation_path:
-        reason = "is the file that is trained on; give another, or null for a share of it"
+    if _evaluates_on_the_same_content(task):
+        reason = "holds what is trained on; give another file, or null for a share of it"
         found.append(describe("task.evaluation_path", task.evaluation_path, reason))
     return found
+
+
+def _evaluates_on_the_same_content(task: Task) -> bool:
+    if task.path is None or task.evaluation_path is None:
+        return False
+    try:
+        return digest(task.path) == digest(task.evaluation_path)
+    except FilesError:
+        return False  # told by another rule
 
 
 #: Each gives its problems as lines.
