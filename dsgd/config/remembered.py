@@ -69,9 +69,9 @@ def _file(command: Command) -> Path:
 
 
 def _reads_files(run: Run) -> bool:
-    """Whether the run is of data or a model of the user's own."""
-    config = run.config
-    paths = [config.task.path, config.task.evaluation_path, config.data.root]
-    if config.model.package is None:  # else the path is one inside the package
-        paths.append(config.model.path)
+    """Whether the run is of data or a model that somebody could change under the same name."""
+    model, task = run.config.model, run.config.task
+    paths = [task.path, task.evaluation_path, run.config.data.root, model.fingerprint, task.fingerprint]
+    if model.package is None:  # else the path is one inside the package
+        paths.append(model.path)
     return any(path is not None for path in paths)
