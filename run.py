@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 from dsgd import console, sharing, sweep
 from dsgd.config import catalogue
 from dsgd.config.command import Command, read_command
-from dsgd.config.compose import Run, distinct, is_multirun, jobs, launches_here
+from dsgd.config.compose import Run, is_multirun, jobs, launches_here
 from dsgd.config.messages import ConfigErrors
 from dsgd.execution import Outcome, execute, worker_count
 from dsgd.outcomes import tell, told
@@ -42,16 +42,15 @@ def main() -> int:
     command = read_command(sys.argv[1:])
     sys.argv[1:] = [*command.overrides, *command.flags]  # Hydra reads it again
     try:
-        runs = jobs(command)
+        if command.only_shows:
+            jobs(command)
+            launch()
+            return 0
+        with endable():
+            return train_all(command) if is_multirun(command) else train_one(jobs(command)[0])
     except ConfigErrors as errors:
         print(errors, file=sys.stderr)
         return 2
-    if command.only_shows:
-        launch()
-        return 0
-    try:
-        with endable():
-            return train_all(command, distinct(runs)) if is_multirun(command) else train_one(runs[0])
     except KeyboardInterrupt as end:
         print("interrupted; the same command goes on from the finished runs", file=sys.stderr)
         return 128 + getattr(end, "number", signal.SIGINT)
@@ -64,10 +63,9 @@ def train_one(run: Run) -> int:
     return console.single(run, outcome)
 
 
-def train_all(command: Command, runs: list[Run]) -> int:
+def train_all(command: Command) -> int:
     """Train a sweep's runs as far as they are not finished; returns the exit code."""
-    runs = sharing.resolve(runs)
-    left = sweep.unfinished(runs)
+    runs, left = sweep.jobs_of(command)
     remaining = {run.id for run in left}
     outcomes = {run.id: Outcome("skipped") for run in runs if run.id not in remaining}
     for run in runs:

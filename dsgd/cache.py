@@ -29,15 +29,15 @@ def cached(name: str, build: Callable[[], T], save: Callable[[T, Path], None], l
     """
     file = cache_folder() / name
     with suppress(OSError, ValueError):
-        return _checked(file, load)
+        return load_checked(file, load)
     if not _can_write(file.parent):
         return build()
     with FileLock(f"{file}.lock"):
         with suppress(OSError, ValueError):  # another run has built it while this one waited
-            return _checked(file, load)
+            return load_checked(file, load)
         content = build()
         with suppress(OSError):  # a full disk
-            _write(file, content, save)
+            save_checked(file, content, save)
         return content
 
 
@@ -55,8 +55,8 @@ def _can_write(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-def _checked(file: Path, load: Callable[[Path], T]) -> T:
-    """The content of ``file``, which is what was written into it.
+def load_checked(file: Path, load: Callable[[Path], T]) -> T:
+    """The content of ``file``, which is what :func:`save_checked` wrote.
 
     Raises:
         OSError: it or its checksum is not there, or cannot be read.
@@ -67,7 +67,7 @@ def _checked(file: Path, load: Callable[[Path], T]) -> T:
     return load(file)
 
 
-def _write(file: Path, content: T, save: Callable[[T, Path], None]) -> None:
+def save_checked(file: Path, content: T, save: Callable[[T, Path], None]) -> None:
     """The file and, last, its checksum; what writers that were killed have left is removed."""
     remove_temporary(file.parent, file.name)
     with replacing(file) as temporary:

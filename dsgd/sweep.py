@@ -14,10 +14,12 @@ from typing import Any
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 
+from dsgd import sharing
 from dsgd.config import tree
 from dsgd.config.command import Command
-from dsgd.config.compose import SEED_KEYS, Run
+from dsgd.config.compose import SEED_KEYS, Run, distinct, jobs
 from dsgd.config.overrides import parse
+from dsgd.config.remembered import recall, remember
 from dsgd.execution import is_done
 
 
@@ -28,6 +30,20 @@ class Plan:
     runs: list[Run] = field(default_factory=list)  # in the order of the jobs
     report: Path | None = None  # where the jobs tell their outcomes
     supervisor: int = 0  # process that started the launcher
+
+
+def jobs_of(command: Command) -> tuple[list[Run], list[Run]]:
+    """The distinct runs of a sweep, and those of them that are left to train.
+
+    Raises:
+        ConfigErrors: with every problem found.
+    """
+    known = recall(command)
+    if known is not None and not unfinished(known):
+        return known, []
+    runs = distinct(jobs(command))
+    remember(command, runs)
+    return runs, sharing.resolve(unfinished(runs))
 
 
 def unfinished(runs: Sequence[Run]) -> list[Run]:

@@ -7,31 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsgd import runs
 from dsgd.cache import cache_folder
-from dsgd.config import tree
 from dsgd.config.parts import SLOTS
+from dsgd.config.remembered import composition_key
 from dsgd.config.schema import Config, Evaluation, ImbalanceKind, Task, TaskForm
 from dsgd.files import digest_of_json, read_json, write_atomically
 from dsgd.imbalance import class_counts
 
 if TYPE_CHECKING:
     from dsgd.config.compose import Run
-
-#: Packages whose release can change what a command line composes to.
-COMPOSERS = ("hydra-core", "omegaconf")
-
-#: Environment variables that a composed config or its validation reads.
-ENVIRONMENT = ("DSGD_DATA_ROOT", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")
 
 
 @dataclass(frozen=True)
@@ -109,14 +101,7 @@ def _mirror(overrides: Sequence[str]) -> list[tuple[str, int]]:
 
 def _key(name: str, overrides: Sequence[str]) -> str:
     """Everything that the result depends on, as 32 hexadecimal digits."""
-    digest = hashlib.sha256()
-    code = [*tree.CONF.rglob("*.yaml"), *Path(tree.__file__).parent.rglob("*.py"), Path(runs.__file__), Path(__file__)]
-    for path in sorted(code):
-        digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
-    versions = [version(package) for package in COMPOSERS]
-    environment = [os.environ.get(variable) for variable in ENVIRONMENT]
-    digest.update(json.dumps([name, list(overrides), versions, environment, _mirror(overrides)]).encode())
-    return digest.hexdigest()[:32]
+    return composition_key([name, list(overrides), _mirror(overrides)], [Path(runs.__file__), Path(__file__)])
 
 
 def _read(file: Path) -> list[PlannedRun] | None:

@@ -37,15 +37,16 @@ def look(planned: Iterable[PlannedRun], results: Path) -> list[Found]:
     for run in planned:
         usual = RunFolder(results / run.folder)
         folder = usual if usual.run_id == run.id and usual.path.exists() else find(run.id)
-        found.append(_look(run, folder, replacement(results, run.id)))
+        found.append(_look(run, folder, results))
     return found
 
 
-def _look(run: PlannedRun, folder: RunFolder | None, attempt: RunFolder) -> Found:
+def _look(run: PlannedRun, folder: RunFolder | None, results: Path) -> Found:
     if folder is None:
         return Found(run, "missing", None)
     condition = folder.condition()
     if condition.state == "finished" and not has_diagnostics(folder, run.diagnostics):
+        attempt = replacement(results, run.id)
         again = attempt.condition()
         if again.state == "finished":
             return Found(run, "finished", attempt, "", again)

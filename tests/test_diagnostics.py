@@ -110,22 +110,18 @@ def stop_at(number):
     return due
 
 
-@pytest.mark.parametrize("name", ["gradients", "representations"])
-def test_a_resumed_run_knows_what_it_saw_itself(run_of, monkeypatch, name):
-    """Stopped at step 3 of 4 with a point after step 2: the table holds steps 3 and 4, and ``before`` is unknown."""
-    run = run_of("runtime.checkpoint_every=2", f"diagnostics={name}")
+@pytest.mark.parametrize("first", ["all", "none"])
+def test_a_resumed_run_leaves_what_an_undisturbed_one_leaves(train, run_of, monkeypatch, tmp_path, first):
+    """Stopped at step 3 of 4 with a point after step 2; where the observers were not there before, from step 1."""
+    undisturbed = train("runtime.checkpoint_every=2", "diagnostics=all", f"results_dir={tmp_path}/other")
     with monkeypatch.context() as patch:
         patch.setattr("dsgd.training.Training._evaluation_is_due", stop_at(3))
-        assert execute(run) == "failed"
-    assert execute(run) == "finished"
-    folder = folder_of(run).path
-    if name == "gradients":
-        assert sorted(set(pd.read_parquet(folder / "diagnostics.parquet")["step"])) == [3, 4]
-    else:
-        found = np.load(folder / "representations.npz")
-        assert np.isnan(found["cosine_before"]).all()
-        assert np.isnan(found["within_before"])
-        assert np.isfinite(found["cosine_after"]).all()
+        assert execute(run_of("runtime.checkpoint_every=2", f"diagnostics={first}")) == "failed"
+    resumed = train("runtime.checkpoint_every=2", "diagnostics=all")
+    for name in (*DIAGNOSTIC_FILES["all"], "predictions.parquet"):
+        assert (resumed.path / name).read_bytes() == (undisturbed.path / name).read_bytes()
+    assert losses(resumed) == losses(undisturbed)
+    assert sorted(set(pd.read_parquet(resumed.path / "diagnostics.parquet")["step"])) == [1, 2, 3, 4]
 
 
 # --- gradients ------------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def test_a_sweep_trains_skips_and_shows_the_same_table(command, tmp_path):
     assert time.perf_counter() - started < 10
     assert sum(line.startswith("skipped") for line in again.stdout.splitlines()) == 4
     assert table(again.stdout) == rows
-    assert {path.name for path in tmp_path.iterdir()} == {"runs", ".hydra"}
+    assert {path.name for path in tmp_path.iterdir()} == {"runs"}
 
 
 def test_a_skip_imports_no_torch(run_of, tmp_path):
@@ -265,10 +265,16 @@ def test_a_damaged_file_means_a_failed_run_that_is_trained_again(train, run_of, 
 
 
 def test_a_folder_that_cannot_be_written_is_one_failed_run(run_of, tmp_path, capsys):
+    """The reason is told although it can be kept nowhere, and no file is named that is not there."""
     (tmp_path / "file").write_text("")
     run = run_of(f"results_dir={tmp_path}/file")
-    assert execute(run) == "failed"
-    assert "Not a directory" in capsys.readouterr().out
+    outcome = execute(run)
+    assert outcome == "failed"
+    assert "Not a directory" in outcome.reason
+    assert console.sweep([run], {run.id: outcome}) == 1
+    output = capsys.readouterr().out
+    assert "Not a directory" in output
+    assert "error.txt" not in output
 
 
 def test_a_damaged_resume_point_costs_the_start_and_not_the_run(train, run_of):

@@ -3,11 +3,11 @@
 import json
 import os
 import socket
-import subprocess
-import sys
+from contextlib import contextmanager
 
 import pytest
 
+from dsgd import locks
 from dsgd.runs import RunFolder, find, folder_of, safe_name, scan, swap_in
 
 
@@ -18,10 +18,12 @@ def make(tmp_path, name="seed42-0123456789", **state):
     return folder
 
 
-def gone_pid():
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
+@contextmanager
+def locked(folder):
+    """As long as some process trains the run."""
+    lock = locks.take(folder.path.parents[3] / ".locks" / f"{folder.run_id}.lock")
+    yield lock
+    lock.release()
 
 
 def test_a_folder_without_a_state_is_missing(tmp_path):
@@ -30,18 +32,20 @@ def test_a_folder_without_a_state_is_missing(tmp_path):
 
 def test_metrics_alone_mean_finished(tmp_path):
     folder = make(tmp_path, state="running")
-    assert folder.state == "running"
+    with locked(folder):
+        assert folder.state == "running"
     folder.mark_finished({"accuracy": 1.0})
     assert folder.state == "finished"
     assert folder.metrics == {"accuracy": 1.0}
 
 
-def test_a_dead_process_is_not_running(tmp_path):
-    assert make(tmp_path, state="running", pid=gone_pid()).state == "failed"
-
-
-def test_of_another_machine_s_process_nothing_is_assumed(tmp_path):
-    assert make(tmp_path, state="running", host="elsewhere", pid=gone_pid()).state == "running"
+@pytest.mark.parametrize("host", [socket.gethostname(), "elsewhere"])
+def test_running_means_that_the_lock_is_held(tmp_path, host):
+    """Neither a number that another process has now nor a machine that is gone keeps a run running for ever."""
+    folder = make(tmp_path, state="running", host=host, pid=os.getpid())
+    assert (folder.state, folder.reason) == ("failed", "the process ended without a word")
+    with locked(folder):
+        assert folder.state == "running"
 
 
 def test_a_failure_keeps_its_reason_and_its_traceback(tmp_path):

@@ -1,8 +1,11 @@
 import csv
 import io
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from experiments.command import asked_for
 from experiments.names import ensemble_title, method_title, task_title, variant_title
 from experiments.tables import Entry, Table, escape, ranked, to_csv, to_latex, to_markdown, write
 
@@ -79,3 +82,24 @@ def test_names_are_written_as_the_paper_writes_them():
     assert task_title("cifar10_longtail_100-sample") == "CIFAR-10 long-tailed 100:1 (sample)"
     assert variant_title("swa", "swa3") == "SWA (k=3)"
     assert [ensemble_title("fft", 3), ensemble_title("dsgd", 9)] == ["ENS (×3)", "DSGD (×9)"]
+
+
+@pytest.mark.parametrize("text", ["=cmd|'/c calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1"])
+def test_no_cell_of_a_csv_is_a_formula(text):
+    (row,) = csv.DictReader(io.StringIO(to_csv(replace(TABLE, records=[{"method": text, "mean": -1.5}]))))
+    assert row == {"method": f"'{text}", "mean": "-1.5000"}
+
+
+def test_no_cell_of_markdown_is_html_or_more_than_one_cell():
+    cell = Entry("<script>alert(1)</script>", "a|b\nc < d", "second")
+    lines = to_markdown(replace(TABLE, groups=[[[cell, Entry("<b>")]]], notes=["<i>", "`x <y>`"])).splitlines()
+    assert lines[4] == r"| <u>&lt;script>alert(1)&lt;/script></u> a\|b c < d | &lt;b> |"
+    assert lines[-2:] == ["- &lt;i>", "- `x <y>`"]
+
+
+def test_a_table_of_many_overrides_has_a_name_that_a_file_can_have():
+    long = [f"trainer.very_long_name_{number}={'x' * 60}" for number in range(13)]
+    one, other = (asked_for("table1", "table1", "table1", Path(), words).name for words in (long, long[1:]))
+    assert len(one) <= 200
+    assert one != other
+    assert asked_for("table1", "table1", "table1", Path(), ["seed=1"]).name == "table1-seed=1"
