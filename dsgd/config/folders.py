@@ -196,6 +196,9 @@ def _shards(folder: Path) -> list[str]:
         names = sorted(set(json.loads((folder / SHARDS).read_text())["weight_map"].values()))
     except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise FilesError(f"{folder / SHARDS} is no index of shards ({type(error).__name__})") from error
+    others = [str(name) for name in names if not str(name).endswith(".safetensors") or Path(str(name)).name != name]
+    if others:
+        raise FilesError(f"{folder}: {SHARDS} names {', '.join(others[:3])}; only safetensors files beside it are read")
     absent = [name for name in names if not is_file(folder / str(name))]
     if absent:
         raise FilesError(f"{folder}: {SHARDS} names {', '.join(map(str, absent[:3]))}, which is not there")
