@@ -41,7 +41,7 @@ def test_keys_that_nothing_reads_do_not_change_the_run(one, other):
         "trainer.clip=0",
         "trainer.accumulation=2",
         "runtime.precision=fp32",
-        "task.max_length=32",
+        "task.max_length=64",
         "task.imbalance.factor=0.9",
         "task.imbalance.subset_seed=1",
         "model.layers=2",
