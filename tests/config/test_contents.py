@@ -13,6 +13,7 @@ from dsgd.config.compose import expand
 from dsgd.config.contents import require_unchanged, rows_digest
 from dsgd.config.files import File, FilesError
 from dsgd.config.messages import ConfigErrors
+from saved_models import save_model, save_part
 
 
 def run(*arguments):
@@ -31,11 +32,7 @@ def problem(*arguments):
 
 @pytest.fixture
 def model(tmp_path):
-    folder = tmp_path / "models/good"
-    folder.mkdir(parents=True)
-    for name in ("config.json", "tokenizer.json", "model.safetensors"):
-        (folder / name).write_text(f"{name} of good")
-    return folder
+    return save_model(tmp_path / "models/good", 1)
 
 
 def local(path, *arguments):
@@ -55,7 +52,7 @@ def test_a_model_is_its_content_and_not_its_place(model, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
 def test_a_model_with_another_file_is_another_run(model, name):
     before = local(model)
-    (model / name).write_text("changed")
+    save_part(model / name, 2)
     assert local(model).id != before.id
     assert local(model).cell_id != before.cell_id
     assert local(model).config.model.shown != before.config.model.shown
@@ -71,11 +68,11 @@ def test_files_that_no_model_reads_change_nothing(model):
 def test_every_shard_counts(model):
     (model / "model.safetensors").unlink()
     (model / "model.safetensors.index.json").write_text('{"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}')
-    (model / "1.safetensors").write_text("one")
+    save_part(model / "1.safetensors", 1)
     assert "names 2.safetensors, which is not there" in problem("model=local", f"model.path={model}")
-    (model / "2.safetensors").write_text("two")
+    save_part(model / "2.safetensors", 2)
     before = local(model).id
-    (model / "2.safetensors").write_text("other")
+    save_part(model / "2.safetensors", 3)
     assert local(model).id != before
 
 
@@ -100,7 +97,7 @@ def test_a_folder_without_a_model_is_refused_before_anything_is_loaded(tmp_path)
 def test_a_model_that_changes_after_planning_is_told(model):
     config = local(model).config
     require_unchanged(config)
-    (model / "model.safetensors").write_text("other")
+    save_part(model / "model.safetensors", 2)
     with pytest.raises(FilesError, match=r"model\.path = .*: the content is not what it was when the run was planned"):
         require_unchanged(config)
 

@@ -15,6 +15,7 @@ from dsgd.config.command import read_command
 from dsgd.config.compose import expand
 from dsgd.config.contents import with_contents
 from dsgd.config.identity import run_id
+from saved_models import save_model
 
 #: Few contents, so that equal ones are drawn as often as others.
 CONTENTS = st.integers(0, 2)
@@ -36,11 +37,7 @@ def table(root, content):
 
 
 def model(root, content):
-    folder = root / "model"
-    folder.mkdir()
-    for name in ("config.json", "tokenizer.json", "model.safetensors"):
-        (folder / name).write_text(f"{name} {content}")
-    return folder
+    return save_model(root / "model", content)
 
 
 def images(root, content):
