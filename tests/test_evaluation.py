@@ -301,7 +301,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     of([0, 1], [0, 1]).save(path)
     before = path.read_bytes()
 
-    def half(table, target):
+    def half(table, target, **_options):
         target.write_bytes(b"PAR1")
         raise OSError("disk full")
 
