@@ -87,9 +87,11 @@ def save_if_due(training: Training, step: Step) -> None:
     }
     state["checksum"] = checksum(state)
     training.folder.require_claim()
-    # Through an open file: its errors say that the disk is full, those of torch's own writer do not.
     with replacing(_resume_point(training)) as temporary, temporary.open("wb") as file:
-        torch.save(state, file)
+        try:
+            torch.save(state, file)
+        except RuntimeError as error:  # of torch's writer, which hides that the disk is full
+            raise error.__context__ if isinstance(error.__context__, OSError) else error
 
 
 def close(training: Training, model: nn.Module) -> None:
