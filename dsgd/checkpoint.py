@@ -90,8 +90,10 @@ def save_if_due(training: Training, step: Step) -> None:
     with replacing(_resume_point(training)) as temporary, temporary.open("wb") as file:
         try:
             torch.save(state, file)
-        except RuntimeError as error:  # of torch's writer, which hides that the disk is full
-            raise error.__context__ if isinstance(error.__context__, OSError) else error
+        except RuntimeError as error:
+            if isinstance(error.__context__, OSError):  # as of a full disk, which torch's writer hides
+                raise error.__context__ from error
+            raise
 
 
 def close(training: Training, model: nn.Module) -> None:
