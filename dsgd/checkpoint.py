@@ -87,9 +87,13 @@ def save_if_due(training: Training, step: Step) -> None:
     }
     state["checksum"] = checksum(state)
     training.folder.require_claim()
-    # Through an open file: its errors say that the disk is full, those of torch's own writer do not.
     with replacing(_resume_point(training)) as temporary, temporary.open("wb") as file:
-        torch.save(state, file)
+        try:
+            torch.save(state, file)
+        except RuntimeError as error:
+            if isinstance(error.__context__, OSError):  # as of a full disk, which torch's writer hides
+                raise error.__context__ from error
+            raise
 
 
 def close(training: Training, model: nn.Module) -> None:

@@ -42,17 +42,16 @@ def wait_until(holds, seconds=60.0):
         time.sleep(0.1)
 
 
+def trainers_of(results):
+    """The processes that train runs now."""
+    states = [folder.read("state.json") or {} for folder in scan(results) if folder.state == "running"]
+    return [state["pid"] for state in states if state.get("pid")]
+
+
 def trainer_of(results):
     """The process that trains a run, as soon as there is one."""
-    found = []
-
-    def trains():
-        states = [folder.read("state.json") or {} for folder in scan(results) if folder.state == "running"]
-        found[:] = [state["pid"] for state in states if state.get("pid")]
-        return bool(found)
-
-    wait_until(trains, 120)
-    return found[0]
+    wait_until(lambda: trainers_of(results), 120)
+    return trainers_of(results)[0]
 
 
 def is_gone(group):
@@ -99,8 +98,10 @@ def test_a_sweep_that_is_killed_again_and_again_gives_what_an_undisturbed_one_gi
     results, draw, codes = tmp_path / "results", random.Random(number), []
     for attempt in range(40):
         process = start(results, *arguments)
+        if attempt % 3:  # else it is killed while it starts
+            wait_until(lambda running=process: running.poll() is not None or trainers_of(results), 120)
         try:
-            output, _ = process.communicate(timeout=draw.uniform(2, 12) + attempt)
+            output, _ = process.communicate(timeout=draw.uniform(0.2, 6) + attempt / 4)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, number) if number == signal.SIGKILL else process.send_signal(number)
             output, _ = process.communicate(timeout=60)
