@@ -129,7 +129,7 @@ def _row(ends: Sequence[_End]) -> dict[str, str]:
     finished = [end.row for end in ends if end.row is not None]
     config = ends[0].run.config
     return {
-        "model": markdown_text(config.model.name),
+        "model": markdown_text(config.model.shown),
         "task": markdown_text(config.task.shown),
         "method": markdown_text(ends[0].run.label),
         "accuracy": mean_and_std([100 * row["accuracy"] for row in finished]),

@@ -18,12 +18,12 @@ from dsgd.files import DamagedError, replacing
 if TYPE_CHECKING:
     from dsgd.config.schema import Evaluation  # any object with its three attributes serves
 
-Status = Literal["successful", "degenerate", "collapsed"]
+Status = Literal["successful", "undecided", "degenerate", "collapsed"]
 
 _CLASSES_KEY = b"classes"  # in the parquet file's schema metadata
 _CLASSES_BY_TASK_KEY = b"classes_by_task"  # the same
 
-_STATUSES: tuple[Status, ...] = ("successful", "degenerate", "collapsed")  # the worst last
+_STATUSES: tuple[Status, ...] = ("successful", "undecided", "degenerate", "collapsed")  # the worst last
 
 
 class NonFinitePredictions(NonFiniteError):  # noqa: N818 - says what was found, as StopIteration does
@@ -212,10 +212,10 @@ def shot_accuracies(predictions: Predictions, class_counts: Sequence[int], many:
 def status(predictions: Predictions, thresholds: Evaluation, multiple_choice: bool = False) -> Status:
     """What the model learned, not what the process did.
 
-    ``collapsed``: one class for every example; a scorer shared by all choices collapses to near-ties instead, so in
-    multiple choice also a median margin below ``thresholds.near_tie``. ``degenerate``: no better than the majority
-    class or, with more than two classes, a Matthews correlation within ``thresholds.mcc_sigmas`` of chance. Of several
-    tasks the worst one's status.
+    ``undecided``: every label is of one class, so that always to answer with it would be right. ``collapsed``: one
+    class for every example; a scorer shared by all choices collapses to near-ties instead, so in multiple choice also a
+    median margin below ``thresholds.near_tie``. ``degenerate``: no better than the majority class or, with more than
+    two classes, a Matthews correlation within ``thresholds.mcc_sigmas`` of chance. Of several tasks the worst one's.
 
     Raises:
         NonFinitePredictions: some row has a non-finite logit.
@@ -223,6 +223,8 @@ def status(predictions: Predictions, thresholds: Evaluation, multiple_choice: bo
     _require_finite(predictions)
     if predictions.tasks is not None:
         return max((status(part, thresholds) for part in predictions.by_task().values()), key=_STATUSES.index)
+    if _majority(predictions) == len(predictions.labels):
+        return "undecided"
     if _predicted_share_max(predictions) == 1.0:
         return "collapsed"
     if multiple_choice and _median_margin(predictions) < thresholds.near_tie:

@@ -76,6 +76,12 @@ def test_one_predicted_class_is_collapsed_whether_or_not_it_is_the_majority(pred
     assert status(of([0, 0, 0, 1, 1], [predicted] * 5), THRESHOLDS) == "collapsed"
 
 
+@pytest.mark.parametrize("predicted", [[1, 1, 1], [0, 1, 1], [0, 0, 0]])
+def test_labels_of_one_class_decide_nothing(predicted):
+    """30 texts of class ok, all said to be ok, were "accuracy 100.00% (collapsed)"."""
+    assert status(of([1, 1, 1], predicted), THRESHOLDS) == "undecided"
+
+
 def test_one_predicted_class_is_collapsed_with_five_classes():
     assert status(of([0, 1, 2, 3, 4], [3] * 5, k=5), THRESHOLDS) == "collapsed"
 
@@ -295,7 +301,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     of([0, 1], [0, 1]).save(path)
     before = path.read_bytes()
 
-    def half(table, target):
+    def half(table, target, **_options):
         target.write_bytes(b"PAR1")
         raise OSError("disk full")
 

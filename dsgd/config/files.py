@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from dsgd.cache import cache_folder
+from dsgd.files import write_atomically
 
 T = TypeVar("T")
 
@@ -234,14 +235,8 @@ def _load(store: Path) -> dict[str, Any]:
 def _save(store: Path, content: dict[str, Any]) -> None:
     """Whole or not at all; a cache that cannot be written costs time only."""
     text = json.dumps(content)
-    beside = store.with_name(f".{store.name}.{os.getpid()}")
     with suppress(OSError):
-        store.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            beside.write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
-            beside.replace(store)
-        finally:
-            beside.unlink(missing_ok=True)
+        write_atomically(store, f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
 
 
 @contextmanager

@@ -106,7 +106,7 @@ def _image_folder(root: Path) -> ImageFolder:
 
 def one_name_twice(names: Iterable[str]) -> tuple[str, str] | None:
     """Two of ``names`` that differ only in the form of their Unicode or in blanks around them, or None."""
-    by_spelling = sorted(dict.fromkeys(names), key=lambda name: nfc(name).strip())
+    by_spelling = sorted(dict.fromkeys(names), key=lambda name: (nfc(name).strip(), name))
     for one, other in pairwise(by_spelling):
         if nfc(one).strip() == nfc(other).strip():
             return one, other
@@ -196,6 +196,9 @@ def _shards(folder: Path) -> list[str]:
         names = sorted(set(json.loads((folder / SHARDS).read_text())["weight_map"].values()))
     except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise FilesError(f"{folder / SHARDS} is no index of shards ({type(error).__name__})") from error
+    others = [str(name) for name in names if not str(name).endswith(".safetensors") or Path(str(name)).name != name]
+    if others:
+        raise FilesError(f"{folder}: {SHARDS} names {', '.join(others[:3])}; only safetensors files beside it are read")
     absent = [name for name in names if not is_file(folder / str(name))]
     if absent:
         raise FilesError(f"{folder}: {SHARDS} names {', '.join(map(str, absent[:3]))}, which is not there")

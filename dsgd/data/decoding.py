@@ -95,8 +95,11 @@ def _digest(images: Sequence[Encoded], size: int) -> str:
 
 
 def _decode(images: Sequence[Encoded], size: int) -> Pixels:
-    headers = _of_each(images, lambda _place, image: _header(image))
-    shapes, modes = {size for size, _ in headers}, {mode for _, mode in headers}
+    headers, failed = _of_each(images, lambda _place, image: _header(image))
+    if failed:  # the pixels of the others are looked at too, so that one message names all
+        failed |= _of_each(images, lambda place, image: None if place in failed else _load_pixels(image))[1]
+        raise _refusal(failed, len(images))
+    shapes, modes = {size for size, _ in headers.values()}, {mode for _, mode in headers.values()}
     width, height = headers[0][0]
     keeps = len(shapes) == 1 and width == height <= KEPT_SIDE
     side, mode = (width if keeps else size), ("L" if modes <= {"L", *DEEP_GREY} else "RGB")
@@ -107,16 +110,14 @@ def _decode(images: Sequence[Encoded], size: int) -> Pixels:
             fitted = ImageOps.fit(_shown(opened).convert(mode), (side, side), Image.Resampling.BICUBIC)
         pixels[place] = np.asarray(fitted).reshape(pixels.shape[1:])
 
-    _of_each(images, fill)
+    _, failed = _of_each(images, fill)
+    if failed:
+        raise _refusal(failed, len(images))
     return pixels
 
 
-def _of_each(images: Sequence[Encoded], do: Callable[[int, Encoded], T]) -> list[T]:
-    """What ``do`` gives for every image and its place; where it fails for some, one error names them.
-
-    Raises:
-        SourceError: see ``decoded``.
-    """
+def _of_each(images: Sequence[Encoded], do: Callable[[int, Encoded], T]) -> tuple[dict[int, T], dict[int, str]]:
+    """By each image's place what ``do`` gives, and why it fails where it does."""
     found: dict[int, T] = {}
     failed: dict[int, str] = {}
 
@@ -127,14 +128,21 @@ def _of_each(images: Sequence[Encoded], do: Callable[[int, Encoded], T]) -> list
             failed[place] = str(error)
 
     with warnings.catch_warnings(), ThreadPoolExecutor() as pool:  # Pillow decodes outside the interpreter's lock
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        warnings.simplefilter("ignore")  # of large images and of malformed EXIF data
         list(pool.map(attempt, range(len(images))))
-    if failed:
-        reasons = [failed[place] for place in sorted(failed)]
-        more = f"; and {len(reasons) - MOST_NAMED} more" if len(reasons) > MOST_NAMED else ""
-        count = f"{len(reasons)} of {len(images)} images cannot be used: " if len(reasons) > 1 else ""
-        raise SourceError(f"{count}{'; '.join(reasons[:MOST_NAMED])}{more}")
-    return [found[place] for place in range(len(images))]
+    return found, failed
+
+
+def _refusal(failed: dict[int, str], count: int) -> SourceError:
+    reasons = [failed[place] for place in sorted(failed)]
+    more = f"; and {len(reasons) - MOST_NAMED} more" if len(reasons) > MOST_NAMED else ""
+    head = f"{len(reasons)} of {count} images cannot be used: " if len(reasons) > 1 else ""
+    return SourceError(f"{head}{'; '.join(reasons[:MOST_NAMED])}{more}")
+
+
+def _load_pixels(image: Encoded) -> None:
+    with _opened(image) as opened:
+        opened.load()
 
 
 def _header(image: Encoded) -> tuple[tuple[int, int], str]:

@@ -12,6 +12,8 @@ from dsgd.config.files import local_path
 from dsgd.config.folders import SHARDS, WEIGHTS
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from dsgd.config.schema import Model
 
 
@@ -82,6 +84,21 @@ def package_folder(package: str, inside: str = "") -> Path:
     if not folder.is_dir():
         raise SourceError(f"package {package!r} has no folder {inside!r}; correct the path or reinstall the package")
     return folder
+
+
+def require_trainable(model: nn.Module, location: str) -> None:
+    """Check that every loaded weight can be trained: nothing is frozen, and all numbers are finite.
+
+    Raises:
+        SourceError: the file in ``location`` holds NaN or infinite numbers, or something froze a weight on loading.
+    """
+    import torch
+
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            raise SourceError(f"{location}: {name} is frozen after loading; save the whole model without an adapter")
+        if not torch.isfinite(parameter).all():
+            raise SourceError(f"{location}: {name} holds NaN or infinite numbers; the file of the model is damaged")
 
 
 def _check_sha256(file: Path, expected: str) -> None:

@@ -15,9 +15,10 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging
 
-from dsgd.models.classifier import ARCHITECTURES, Architecture, Classifier, architecture_of, require_fp32
+from dsgd.config.architectures import ARCHITECTURES, Architecture, architecture_of
+from dsgd.models.classifier import Classifier, require_fp32
 from dsgd.models.multitask import Heads, MultiTaskClassifier
-from dsgd.models.sources import ModelSource, SourceError, locate, resolve
+from dsgd.models.sources import ModelSource, SourceError, locate, require_trainable, resolve
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
@@ -43,7 +44,7 @@ def load_tokenizer(model: Model) -> PreTrainedTokenizerBase:
     _refuse_foreign(tokenizer, config, source)
     if getattr(config, "type_vocab_size", 0) < 2:
         tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
-    tokenizer.pad_token = _pad_token(tokenizer, source)
+    tokenizer.pad_token = _pad_token(tokenizer, config.vocab_size, source)
     return tokenizer
 
 
@@ -89,6 +90,7 @@ def build_text_model(
     _initialize(classifier, seed)
     if architecture.pooling == "last":
         network.config.pad_token_id = load_tokenizer(model).pad_token_id
+    require_trainable(classifier, source.location)
     if model.freeze_embeddings:
         classifier.embeddings.requires_grad_(False)
     require_fp32(classifier)
@@ -130,7 +132,7 @@ def _refuse_foreign(tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig
     vocabulary = tokenizer.get_vocab()
     if set(vocabulary) <= set(tokenizer.all_special_tokens):
         raise SourceError(f"{source.location} holds no tokenizer; tokenizer.save_pretrained() writes it")
-    ids, rows = tokenizer.vocab_size, config.vocab_size  # without tokens that were added to pad with
+    ids, rows = tokenizer.vocab_size, config.vocab_size  # without added tokens: see dsgd.config.checkpoints
     if ids > rows:
         raise SourceError(
             f"{source.location}: the tokenizer has {ids} tokens, and the model knows {rows}; it is another's"
@@ -146,12 +148,15 @@ def _keep_layers(config: PretrainedConfig, layers: int) -> None:
         config.layer_types = config.layer_types[:layers]
 
 
-def _pad_token(tokenizer: PreTrainedTokenizerBase, source: ModelSource) -> str:
-    """Llama 3's own, else the tokenizer's, else its end-of-text token, but never one that it ends texts with."""
+def _pad_token(tokenizer: PreTrainedTokenizerBase, rows: int, source: ModelSource) -> str:
+    """Llama 3's own, else the tokenizer's, else its end-of-text token, but never one that it ends texts with.
+
+    A token whose id has no row of the embeddings cannot pad either, though its row would not change a number.
+    """
     ends = tokenizer.convert_ids_to_tokens(tokenizer("a")["input_ids"][-1:])
     own = [token for token in (LLAMA_PADDING,) if token in tokenizer.get_vocab()]
     for token in (*own, tokenizer.pad_token, tokenizer.eos_token):
-        if token is not None and token not in ends:
+        if token is not None and token not in ends and tokenizer.convert_tokens_to_ids(token) < rows:
             return str(token)
     end = "".join(ends)
     raise SourceError(f"{source.location}: the tokenizer has no pad token and ends texts with {end}; set its pad_token")
@@ -162,8 +167,9 @@ def _lacks_pooler(report: dict[str, Any], architecture: Architecture, source: Mo
 
     Weights beyond the model's own are simply not used.
     """
-    absent = {*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])}
-    of_pooler = {name for name in absent if architecture.pooler and name.startswith(f"{architecture.pooler}.")}
+    missing = set(report["missing_keys"])
+    absent = missing | {name for name, *_ in report["mismatched_keys"]}
+    of_pooler = {name for name in missing if architecture.pooler and name.startswith(f"{architecture.pooler}.")}
     optional = of_pooler if architecture.pooler_is_optional else set()
     gaps = sorted(name for name in absent - optional if not name.startswith(f"{architecture.head}."))
     if gaps:

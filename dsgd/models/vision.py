@@ -17,9 +17,10 @@ from timm.models import PretrainedCfg, get_pretrained_cfg, is_model
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from dsgd.config.architectures import Architecture
 from dsgd.config.folders import WEIGHTS
-from dsgd.models.classifier import Architecture, Classifier, require_fp32
-from dsgd.models.sources import ModelSource, SourceError, locate, resolve
+from dsgd.models.classifier import Classifier, require_fp32
+from dsgd.models.sources import ModelSource, SourceError, locate, require_trainable, resolve
 
 if TYPE_CHECKING:
     from dsgd.config.schema import Model
@@ -153,6 +154,7 @@ def build_vision_model(model: Model, num_classes: int, seed: int) -> VisionClass
     classifier = VisionClassifier(network, preprocessor)
     _keep_layers(classifier, model)
     _initialize_head(classifier, generator)
+    require_trainable(classifier, model.path or model.name)
     if model.freeze_embeddings:
         classifier.embeddings.requires_grad_(False)
     require_fp32(classifier)

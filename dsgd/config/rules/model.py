@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import PurePosixPath
 
+from dsgd.config.checkpoints import require_loadable, text_model_problem
 from dsgd.config.contents import model_fingerprint
 from dsgd.config.files import FilesError
 from dsgd.config.messages import describe
@@ -23,10 +24,15 @@ def _model_has_a_place(config: Config) -> list[str]:
         reason = f"is looked for inside the package {model.package}; for a folder of your own: model=local model.path=…"
         return [describe("model.path", model.path, reason)] if inside.is_absolute() or ".." in inside.parts else []
     try:
+        require_loadable(model.path)
         model_fingerprint(config)
+        misfit = text_model_problem(model.path, config.task.max_length) if model.modality is Modality.text else None
     except FilesError as error:
         return [describe("model.path", model.path, str(error))]
-    return []
+    if misfit is None:
+        return []
+    key, reason = misfit
+    return [describe(key, model.path if key == "model.path" else config.task.max_length, reason)]
 
 
 def _model_is_deep_and_long_enough(config: Config) -> list[str]:
