@@ -139,10 +139,12 @@ def test_a_suspended_run_keeps_its_lock_and_never_writes_beside_another(tmp_path
     os.kill(child, signal.SIGSTOP)
     first.kill()
     first.wait(timeout=60)  # its output stays open as long as the child lives
-    second = start(results, *ONE)
-    output, _ = second.communicate(timeout=120)
+    try:
+        second = start(results, *ONE)
+        output, _ = second.communicate(timeout=120)
+    finally:
+        os.kill(child, signal.SIGCONT)
     assert "running elsewhere" in output
-    os.kill(child, signal.SIGCONT)
     wait_until(lambda: is_gone(first.pid), 20)
     third = start(results, *ONE)
     output, _ = third.communicate(timeout=300)
