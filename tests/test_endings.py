@@ -101,7 +101,7 @@ def test_a_sweep_that_is_killed_again_and_again_gives_what_an_undisturbed_one_gi
         if attempt % 3:  # else it is killed while it starts
             wait_until(lambda running=process: running.poll() is not None or trainers_of(results), 120)
         try:
-            output, _ = process.communicate(timeout=draw.uniform(0.2, 6) + attempt / 4)
+            output, _ = process.communicate(timeout=draw.uniform(0.2, 6) + attempt**2 / 4)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, number) if number == signal.SIGKILL else process.send_signal(number)
             output, _ = process.communicate(timeout=60)
