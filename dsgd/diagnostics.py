@@ -21,6 +21,7 @@ from dsgd.methods.loss.cross_entropy import CrossEntropy
 from dsgd.methods.loss.dsgd import DSGD
 from dsgd.methods.regularizer.none import NoRegularizer
 from dsgd.models.classifier import hidden_state
+from dsgd.products import inner_product
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -131,10 +132,10 @@ class GradientObserver:
 
     Of plain cross-entropy, whatever the run's loss is. Where that is the run's loss, or DSGD's with γ > 0 (whose
     gradient over C is γ times it), and the step is one plain backward, both groups are taken along from it
-    (``GroupCapture``). Else, and for the first window, which shows whether that is possible, it is a second look
-    under the dropout masks that training is about to draw. Columns: ``step``, ``layer`` (the weight's name),
-    ``MEASURES``, ``wrong`` and ``correct`` (|W| and |C|), ``gamma`` (1 where the loss has none); all gradients are
-    divided by the window's m.
+    (``GroupCapture``). Else, and up to the first window with examples of both, which shows whether that is exact, it
+    is a second look under the dropout masks that training is about to draw. Columns: ``step``, ``layer`` (the
+    weight's name), ``MEASURES``, ``wrong`` and ``correct`` (|W| and |C|), ``gamma`` (1 where the loss has none); all
+    gradients are divided by the window's m.
     """
 
     def __init__(self, layers: int | None) -> None:
@@ -266,7 +267,8 @@ class GradientObserver:
             found = groups.backward(output.losses, output.is_correct)
             counts = torch.stack([output.statistics["wrong"], output.statistics["correct"]])
             sums.append([*(of_group[name] for of_group in found for name in self._names), counts])
-        self._linear = None if groups.fallback else _linear_layers(model, self._names)
+        is_exact = groups.verified and not groups.fallback
+        self._linear = _linear_layers(model, self._names) if is_exact else None
         return _summed(accelerator, [torch.stack(each).sum(0) for each in zip(*sums, strict=True)])
 
 
@@ -295,18 +297,21 @@ def _scale_of_correct(training: Training, step: Step) -> float:
 def layer_measures(wrong: Tensor, correct: Tensor, gamma: float, units: tuple[float, float] = (1.0, 1.0)) -> Tensor:
     """``MEASURES`` (5,) of one layer's gradients, each times its unit; the cosine of an empty group is NaN, never 0.
 
-    From three inner products, as each pass over a layer's gradients counts.
+    From three inner products, as each pass over a layer's gradients counts, unless in a sum these cancel.
     """
-    of_wrong = torch.dot(wrong.flatten(), wrong.flatten()) * units[0] ** 2
-    of_correct = torch.dot(correct.flatten(), correct.flatten()) * units[1] ** 2
-    dot = torch.dot(wrong.flatten(), correct.flatten()) * (units[0] * units[1])
-    squares = [
-        of_wrong,
-        of_correct,
-        of_wrong + 2 * dot + of_correct,
-        of_wrong + 2 * gamma * dot + gamma**2 * of_correct,
-    ]
-    return torch.stack([*(square.clamp(min=0).sqrt() for square in squares), dot / (of_wrong * of_correct).sqrt()])
+    of_wrong = inner_product(wrong, wrong) * units[0] ** 2
+    of_correct = inner_product(correct, correct) * units[1] ** 2
+    dot = inner_product(wrong, correct) * (units[0] * units[1])
+    norms = [of_wrong.sqrt(), of_correct.sqrt()]
+    for scale in (1.0, gamma):
+        square = of_wrong + 2 * scale * dot + scale**2 * of_correct
+        # Reading the comparison would wait for any device but the CPU; adding the gradients up costs less there.
+        if square.device.type == "cpu" and square > 0.01 * (of_wrong + scale**2 * of_correct):
+            norms.append(square.sqrt())
+        else:
+            total = torch.add(wrong, correct, alpha=scale * units[1] / units[0])
+            norms.append(inner_product(total, total).sqrt() * units[0])
+    return torch.stack([*norms, dot / (of_wrong * of_correct).sqrt()]).to(wrong.dtype)
 
 
 # --- representations ------------------------------------------------------------------------------------------------

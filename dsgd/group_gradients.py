@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, Self
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,14 @@ Group = dict[str, Tensor]
 
 #: The same by the parameter's ``id``; sparse where an embedding's.
 Gradients = dict[int, Tensor]
+
+_log = logging.getLogger(__name__)
+
+#: Part of the name of the graph nodes of ``triton_loss``.
+_FUSED_LOSS = "dsgd_weighted_losses"
+
+#: By model and names of parameters: whether one backward pass gave what an ordinary one gives, where that was tried.
+_verdicts: WeakKeyDictionary[nn.Module, dict[frozenset[str], bool]] = WeakKeyDictionary()
 
 
 class GroupGradients:
@@ -34,23 +44,27 @@ class GroupGradients:
     broadcast over the examples keep what they need to form each group's weight gradient from the group's rows, which
     together are the multiplications of one ordinary backward; nothing is subtracted. What no rule covers is found by
     walking the graph, costs a second backward, and is named in ``fallback``; where examples influence each other
-    (batch normalisation in training mode) or change their order, that is everything.
+    (batch normalisation in training mode), change their order, or pass through a function that ``group_moves`` does
+    not know, that is everything.
 
     Example i of n owns the i-th n-th part of the rows of the tensors that the model is called with, and of the losses.
-    A model that mixes or reorders examples by a function that ``group_axes`` takes for harmless would go unnoticed:
-    ``verify=True`` compares with two ordinary backward passes through the same graph.
+    The first backward pass with each model that has both groups is compared with an ordinary one for W, the cost of
+    one further backward. Where they differ, this and all later calls with the model take two ordinary passes, and a
+    warning is logged once.
 
     Args:
         model: whose forward runs inside the block; its parameters with ``requires_grad`` count.
         only: names of the parameters that count, where others are of no interest; all by default.
-        verify: check every backward pass; for tests and for the first step with a new kind of model.
+        verify: True compares both groups at every backward pass and raises on a difference; False never compares.
 
     Attributes:
         fallback: after ``backward``, the names of the parameters for which a second pass was needed.
+        verified: after ``backward``, whether one pass with this model has been compared and was right.
     """
 
-    def __init__(self, model: nn.Module, only: Collection[str] | None = None, *, verify: bool = False) -> None:
+    def __init__(self, model: nn.Module, only: Collection[str] | None = None, *, verify: bool | None = None) -> None:
         self.fallback: list[str] = []
+        self.verified = False
         self._model = model
         self._named = {
             name: parameter
@@ -85,7 +99,7 @@ class GroupGradients:
 
         Raises:
             ValueError: ``losses`` and ``is_correct`` are not two vectors of one length.
-            RuntimeError: ``verify`` found another gradient.
+            RuntimeError: ``verify=True`` found another gradient.
         """
         if losses.ndim != 1 or losses.shape != is_correct.shape:
             raise ValueError(
@@ -97,36 +111,62 @@ class GroupGradients:
     def _backward(self, losses: Tensor, is_correct: Tensor, sparse: bool) -> tuple[Group, Group]:
         self._recorder.stop()
         weights, uncovered = self._survey(losses)
+        verdicts, key = _verdicts.setdefault(self._model, {}), frozenset(self._named)
+        if verdicts.get(key) is False:
+            weights, uncovered = {}, self._watched()
+        compares = self._verify is True or (self._verify is None and key not in verdicts)
+        compares = compares and bool(weights) and (self._verify is True or _has_both(is_correct))
+        wrong, correct = self._groups(losses, is_correct, weights, uncovered, compares, sparse)
+        if compares:
+            difference = self._difference(losses, ~is_correct, wrong)
+            if self._verify:
+                _raise(difference or self._difference(losses, is_correct, correct))
+            verdicts[key] = difference is None
+            if difference is not None:
+                _log.warning("two backward passes a step from now on: in one pass, %s", difference)
+                uncovered = self._watched()
+                wrong, correct = self._groups(losses, is_correct, {}, uncovered, False, sparse)
+        self.verified = verdicts.get(key, False)
         self.fallback = [name for name, parameter in self._named.items() if id(parameter) in uncovered]
+        return wrong, correct
+
+    def _groups(
+        self, losses: Tensor, is_correct: Tensor, weights: Gradients, uncovered: Gradients, keep: bool, sparse: bool
+    ) -> tuple[Group, Group]:
+        """Both groups in one pass where nothing is ``uncovered``, else in two; ``keep`` leaves the graph."""
         passes = [Pass.alone(~is_correct, losses), Pass.alone(is_correct, losses)]
         if not uncovered:
             passes = [Pass.of_both(is_correct, losses)]
         derived = [weight for weight in weights.values() if not weight.is_leaf]
-        keep = self._verify or _reach(derived, {*weights, *uncovered})
+        keep = keep or _reach(derived, {*weights, *uncovered})
         found = []
         for number, each in enumerate(passes, start=1):
             found += self._run(each, losses, weights, uncovered, keep or number < len(passes))
         for gradients in found:
             self._pass_on(derived, gradients)
         wrong, correct = (self._by_name(gradients, sparse) for gradients in found)
-        if self._verify:
-            self._compare(losses, is_correct, wrong, correct)
         return wrong, correct
+
+    def _watched(self) -> Gradients:
+        """The parameters that count, by id."""
+        return {id(parameter): parameter for parameter in self._named.values()}
 
     def _survey(self, losses: Tensor) -> tuple[Gradients, Gradients]:
         """By id, the weights whose groups the nodes below ``losses`` can form, and the parameters with another path.
 
         A weight may itself be computed from parameters; its own graph is not looked at here.
         """
-        watched = {id(parameter): parameter for parameter in self._named.values()}
+        watched = self._watched()
         weights: Gradients = {}
         uncovered: Gradients = {}
-        split, lost = self._recorder.split, self._recorder.axes.lost
+        split, axes, n = self._recorder.split, self._recorder.axes, len(losses)
+        if not _ends_apart(losses.grad_fn, axes.apart, split):
+            return {}, watched
         for node, follow in _walk(losses.grad_fn):
-            if node in lost:
-                return {}, dict(watched)
+            if node in axes.lost or axes.merged.get(node, n) % n:
+                return {}, watched
             edges = node.next_functions
-            if getattr(node, "split", None) is split and split.applies(node.leading, len(losses)):
+            if getattr(node, "split", None) is split and split.applies(node.leading, n):
                 weights |= {id(w): w for w in node.weights if w is not None and (id(w) in watched or not w.is_leaf)}
                 edges = edges[: node.data_inputs]
             elif not edges and id(getattr(node, "variable", None)) in watched:
@@ -166,18 +206,25 @@ class GroupGradients:
                 group[name] = gradient.coalesce() if sparse and gradient.is_sparse else _dense(gradient)
         return group
 
-    def _compare(self, losses: Tensor, is_correct: Tensor, wrong: Group, correct: Group) -> None:
-        for group, members in (wrong, ~is_correct), (correct, is_correct):
-            names, parameters = list(self._named), list(self._named.values())
-            found = torch.autograd.grad(losses, parameters, members.to(losses.dtype), True, allow_unused=True)
-            expected = {name: g for name, g in zip(names, found, strict=True) if g is not None}
-            whole = torch.stack([gradient.norm() for gradient in expected.values()]).norm()
-            tolerance = 1e-9 if losses.dtype is torch.float64 else 2e-2
-            for name, gradient in expected.items():
-                scale = torch.maximum(gradient.norm(), 1e-3 * whole)  # some gradients are rounding around 0
-                error = (_dense(group[name]) - gradient).norm()
-                if not error <= tolerance * scale:
-                    raise RuntimeError(f"{name}: the group's gradient is off by {float(error / scale):.1e}, relatively")
+    def _difference(self, losses: Tensor, members: Tensor, group: Group) -> str | None:
+        """How ``group`` differs from the ordinary gradient of the ``members``' losses, or None."""
+        named = list(self._named.items())
+        parameters = [parameter for _, parameter in named]
+        found = torch.autograd.grad(losses, parameters, members.to(losses.dtype), True, allow_unused=True)
+        pairs = [(name, g) for (name, _), g in zip(named, found, strict=True) if g is not None]
+        whole = torch.stack([gradient.norm() for _, gradient in pairs]).norm()
+        tolerance = self._tolerance(losses.dtype)
+        for name, gradient in pairs:
+            scale = torch.maximum(gradient.norm(), 1e-3 * whole)  # some gradients are rounding around 0
+            error = (_dense(group[name]) - gradient).norm()
+            if not error <= tolerance * scale:
+                return f"the group's gradient of {name} is off by {float(error / scale):.1e}, relatively"
+        return None
+
+    def _tolerance(self, dtype: torch.dtype) -> float:
+        """Relative: far above rounding, in TF32 too, and far below what mixed examples do."""
+        is_double = dtype is torch.float64 and all(each.dtype is dtype for each in self._named.values())
+        return 1e-9 if is_double else 2e-2 if self._recorder.low_precision else 5e-3
 
 
 class Pass(NamedTuple):
@@ -211,6 +258,30 @@ def _walk(start: Any) -> Iterator[tuple[Any, Callable[[Iterable[tuple[Any, int]]
             yield node, lambda edges: pending.extend(edge[0] for edge in edges)
 
 
+def _ends_apart(start: Any, apart: Collection[Any], split: Any) -> bool:
+    """Whether all that was computed after the block, from ``start`` down to what was followed, is known to be harmless.
+
+    The losses may be computed after the block from the logits, where no function is followed.
+    """
+    for node, follow in _walk(start):
+        if node in apart or getattr(node, "split", None) is split:
+            continue
+        keeps = _AFTER_THE_BLOCK.get(node.name())
+        if _FUSED_LOSS not in node.name() and (keeps is None or not keeps(node)):
+            return False
+        follow(node.next_functions)
+    return True
+
+
+def _has_both(is_correct: Tensor) -> bool:
+    return bool(is_correct.any()) and not bool(is_correct.all())
+
+
+def _raise(difference: str | None) -> None:
+    if difference is not None:
+        raise RuntimeError(difference)
+
+
 def _reach(derived: list[Tensor], others: set[int]) -> bool:
     """Whether the computation of a derived weight begins at one of the ``others``, so that two passes share it."""
     for weight in derived:
@@ -229,3 +300,26 @@ def _add_to(gradients: Gradients, more: Iterable[tuple[int, Tensor | None]]) -> 
 
 def _dense(gradient: Tensor) -> Tensor:
     return gradient.to_dense() if gradient.is_sparse else gradient
+
+
+def _always(_: Any) -> bool:
+    return True
+
+
+def _over_later(node: Any) -> bool:
+    """Whether a reduction, or a softmax, runs over other dimensions than the first."""
+    dims = node._saved_dim if isinstance(node._saved_dim, tuple) else (node._saved_dim,)
+    like = getattr(node, "_saved_result", getattr(node, "_saved_index", None))
+    ndim = len(node._saved_self_sym_sizes) if like is None else like.ndim
+    return len(dims) > 0 and all((dim if dim < ndim else dim - 2**64 + ndim) > 0 for dim in dims)  # -1 is 2^64 - 1
+
+
+#: Graph nodes of what is usually done to logits (n, K) until they are losses (n,), and whether they keep rows apart.
+_AFTER_THE_BLOCK: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys((f"{name}Backward{of}" for name in ("Add", "Sub", "Mul", "Div") for of in (0, 1)), _always),
+    **dict.fromkeys((f"{name}Backward0" for name in ("Neg", "Exp", "Log", "Pow", "Abs", "MaskedFill")), _always),
+    **dict.fromkeys(("WhereBackward0", "ToCopyBackward0", "ClampBackward1"), _always),
+    "NllLossBackward0": lambda node: node._saved_reduction == 0,
+    **dict.fromkeys(("LogSoftmaxBackward0", "SoftmaxBackward0", "SumBackward1"), _over_later),
+    **dict.fromkeys(("GatherBackward0", "SqueezeBackward1"), _over_later),
+}

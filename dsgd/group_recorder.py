@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 from torch.overrides import TorchFunctionMode
 
-from dsgd.group_axes import NOWHERE, Axes
+from dsgd.group_axes import Axes
+from dsgd.group_moves import NOWHERE
 from dsgd.group_rules import Broadcast, Convolution, Embedding, LayerNorm, Linear, Split
 
 
@@ -18,12 +19,18 @@ class Recorder(TorchFunctionMode):
     """Puts the operations of ``group_rules`` in place of those on a trained weight and on examples in dimension 0.
 
     What is not replaced stays ordinary: it costs a second backward, never exactness.
+
+    Attributes:
+        split: how the backward divides the rows.
+        axes: where the examples are in each tensor.
+        low_precision: whether autocast had a layer compute in half precision.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
         self.split = Split()
         self.axes = Axes([*model.parameters(), *model.buffers()])
+        self.low_precision = False
         self._records = True
         self._input: tuple[Tensor, int, Tensor, object] | None = None  # of the last linear layer
 
@@ -34,10 +41,11 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if not self._records:
             return func(*args, **kwargs)
+        places = self.axes.places(args, kwargs)
         output = self._replaced(func, args, kwargs) if func in _RULES else NotImplemented
         if output is NotImplemented:
             output = func(*args, **kwargs)
-        self.axes.follow(func, args, kwargs, output)
+        self.axes.follow(func, args, kwargs, output, places)
         return output
 
     def begin(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -59,7 +67,7 @@ class Recorder(TorchFunctionMode):
     def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
         if input.ndim < 2 or not self._splits(input, weight, bias):
             return NotImplemented
-        dtype, last = _compute_dtype(input), self._input
+        dtype, last = self._compute_dtype(input), self._input
         if last is None or last[0] is not input or last[1] != input._version:  # else query, key and value share it
             last = self._input = input, input._version, input.detach().to(dtype), object()
         return Linear.apply(input, weight, bias, last[2], weight.detach().to(dtype), self.split, last[3])
@@ -120,7 +128,7 @@ class Recorder(TorchFunctionMode):
         if isinstance(padding, str) or input.ndim != weight.ndim or not self._splits(input, weight, bias):
             return NotImplemented
         settings = *(_each(value, weight.ndim - 2) for value in (stride, padding, dilation)), groups
-        dtype = _compute_dtype(input)
+        dtype = self._compute_dtype(input)
         low = input.detach().to(dtype), weight.detach().to(dtype)
         return Convolution.apply(input, weight, bias, *low, settings, self.split)
 
@@ -152,16 +160,16 @@ class Recorder(TorchFunctionMode):
         rows: Tensor = Broadcast.apply(weight, shape, self.split)
         return rows
 
+    def _compute_dtype(self, x: Tensor) -> torch.dtype:
+        """What autocast makes of the inputs of a matrix product."""
+        device, dtype = x.device.type, x.dtype
+        if torch.is_autocast_enabled(device) and dtype is not torch.float64:
+            dtype = torch.get_autocast_dtype(device)
+        self.low_precision |= dtype in (torch.bfloat16, torch.float16)
+        return dtype
+
     def _splits(self, x: Tensor, *weights: Tensor | None) -> bool:
         return self.axes[x] == 0 and any(weight is not None and weight.requires_grad for weight in weights)
-
-
-def _compute_dtype(x: Tensor) -> torch.dtype:
-    """What autocast makes of the inputs of a matrix product."""
-    device = x.device.type
-    if torch.is_autocast_enabled(device) and x.dtype is not torch.float64:
-        return torch.get_autocast_dtype(device)
-    return x.dtype
 
 
 def _each(value: Any, count: int) -> list[int]:

@@ -55,6 +55,10 @@ class DSGDLoss(nn.Module):
         for step, (inputs, labels) in enumerate(loader, start=1):
             loss = criterion(model(inputs), labels, step=step)
 
+    In code compiled by ``torch.compile``, ``step`` may be a constant (with ``dynamic=False``, or counted in a module's
+    attribute), and each new one is compiled until the limit of 8 is reached; pass γ to ``dsgd_loss`` as a 0-d tensor
+    there, or leave the loss outside.
+
     After a call, ``statistics`` holds its counts and sums (see ``weighted_losses``). Watch its ``nonfinite`` whenever
     you log, or let ``check_finite`` raise a ``FloatingPointError`` at once, for one wait for the device a step.
 
@@ -176,7 +180,8 @@ def weighted_losses(
     Args:
         logits: (n, K), K >= 2; half precision is raised to float32 before anything is computed, ties included.
         labels: (n,) int64 in [0, K), or ``ignore_index``.
-        gamma: γ_t in [0, 1], a number or a 0-d tensor on the logits' device, whose range is not checked.
+        gamma: γ_t in [0, 1], a number or a 0-d tensor on the logits' device, whose range is not checked. Only the
+            tensor is never a constant of compiled code.
         ignore_index: the label of examples that are in neither group: weight, loss and gradient are exactly 0.
         label_smoothing: in [0, 1); it changes ℓ but not the groups, which the hard label decides.
         ties: the tie rule, see ``Ties``.

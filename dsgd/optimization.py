@@ -26,14 +26,20 @@ def make_optimizer(model: Classifier, trainer: Trainer) -> torch.optim.AdamW:
 
 
 def parameter_groups(model: Classifier, trainer: Trainer) -> list[dict[str, Any]]:
-    """Parameters by weight decay (none on biases and norms: all that is not a matrix) and by depth."""
+    """Parameters by weight decay (none on biases and norms: all that is not a matrix) and by depth.
+
+    Head and pooler have ``trainer.head_weight_decay`` where that is set.
+    """
+    above = {id(parameter) for module in model.top for parameter in module.parameters()}
+    of_head = trainer.weight_decay if trainer.head_weight_decay is None else trainer.head_weight_decay
     depths = parameter_depths(model)
     deepest = max(depths.values())
     groups: dict[tuple[int, float], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
-        decay = trainer.weight_decay if parameter.ndim > 1 else 0.0
+        decay = of_head if id(parameter) in above else trainer.weight_decay
+        decay = decay if parameter.ndim > 1 else 0.0
         depth = depths[name] if trainer.layer_decay != 1 else deepest
         lr = trainer.lr * trainer.layer_decay ** (deepest - depth)
         group = groups.setdefault((depth, decay), {"params": [], "weight_decay": decay, "lr": lr})

@@ -93,14 +93,13 @@ def _forward(
 
 def _outputs(logits: Tensor, with_gradient: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     rows, columns = logits.shape
-    # Loss scaling saves small gradients from float16's range only if they were not rounded to it before.
-    dtype = torch.float32 if logits.dtype == torch.float16 else logits.dtype
     return (
         logits.new_empty(rows, dtype=torch.float32),
         logits.new_empty(rows, dtype=torch.bool),
         logits.new_empty((rows, 4), dtype=torch.int32),
         logits.new_empty((rows, 2), dtype=torch.float32),
-        logits.new_empty((rows if with_gradient else 0, columns), dtype=dtype),
+        # In float32 for half precision too: it is rounded once, when it is scaled, and loss scaling finds it whole.
+        logits.new_empty((rows if with_gradient else 0, columns), dtype=torch.float32),
     )
 
 

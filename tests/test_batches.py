@@ -45,6 +45,16 @@ def test_an_epoch_holds_every_example_once_and_the_last_window_its_rest():
     assert sorted(row for window in found for batch in rows_of(window) for row in batch) == list(range(23))
 
 
+def test_ignored_examples_do_not_count_in_m():
+    """Labels of -100 are in a window's batches, and the loss is divided by the others' number."""
+    split = Rows(23)
+    split.labels[[0, 5, 7, 22]] = -100
+    found = list(windows(split, Trainer(batch_size=10), seed=1, total=3))
+    for window in found:
+        assert window.size == sum(int((batch.labels != -100).sum()) for batch in window.batches)
+    assert sum(window.size for window in found) == 19
+
+
 def test_epochs_differ_and_seeds_differ():
     one = [rows_of(window) for window in windows(Rows(20), Trainer(batch_size=20), seed=1, total=2)]
     other = [rows_of(window) for window in windows(Rows(20), Trainer(batch_size=20), seed=2, total=1)]

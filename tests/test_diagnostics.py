@@ -141,6 +141,22 @@ def test_the_cosine_of_an_empty_group_is_nan_and_not_zero(empty):
     assert layer_measures(*groups, 1.0)[-1].isnan()
 
 
+@pytest.mark.parametrize("units", [(1.0, 1.0), (0.05, 0.1)])
+@pytest.mark.parametrize("gamma", [1.0, 0.5])
+def test_norms_of_groups_that_cancel_keep_their_digits(gamma, units):
+    """Cosine -0.9999995 and equal lengths: |g_W + g_C|² is a millionth of |g_W|², which three inner products lose."""
+    generator = torch.Generator().manual_seed(0)
+    wrong, aside = torch.randn(2, 300, 200, generator=generator)
+    correct = -(wrong + 1e-3 * aside) * units[0] / units[1]
+    found = layer_measures(wrong, correct, gamma, units)
+    exact_wrong, exact_correct = wrong.double() * units[0], correct.double() * units[1]
+    exact = [exact_wrong, exact_correct, exact_wrong + exact_correct, exact_wrong + gamma * exact_correct]
+    assert found[-1] < -0.999999
+    torch.testing.assert_close(found[:4].double(), torch.stack([each.norm() for each in exact]), rtol=1e-4, atol=0)
+    doubled = layer_measures(wrong, -wrong / gamma, gamma)
+    assert doubled[3] < 1e-6 * doubled[0]
+
+
 def test_the_look_sees_the_very_masks_and_gamma_of_the_training_step(tmp_path):
     """Heavy dropout, two micro-batches: the effective norm is that of the gradient which the step then computes."""
     model, loss = tiny_classifier(dropout=0.4), dsgd(0.3)

@@ -60,6 +60,30 @@ def test_the_rate_warms_up_and_falls_to_zero(model):
     assert schedule.get_last_lr()[0] == 0
 
 
+def test_the_warm_up_is_rounded_down(model):
+    """T = 19, warm-up int(0.1 · 19) = int(1.9) = 1: step 1 is at 0 and step 2 at the full rate."""
+    optimizer = make_optimizer(model, Trainer(lr=1.0))
+    schedule = make_lr_schedule(optimizer, Trainer(lr=1.0, warmup=0.1), 19)
+    rates = []
+    for _ in range(3):
+        rates.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    assert rates == pytest.approx([0, 1, 17 / 18])
+
+
+def test_head_and_pooler_may_have_a_weight_decay_of_their_own(model):
+    """The matrices above the blocks alone; null leaves them with the others."""
+    above = {id(parameter) for module in model.top for parameter in module.parameters()}
+    decays = {
+        (id(parameter) in above, parameter.ndim > 1): group["weight_decay"]
+        for group in parameter_groups(model, Trainer(weight_decay=0.1, head_weight_decay=0.0))
+        for parameter in group["params"]
+    }
+    assert decays == {(True, True): 0.0, (True, False): 0.0, (False, True): 0.1, (False, False): 0.0}
+    assert {group["weight_decay"] for group in parameter_groups(model, Trainer(weight_decay=0.1))} == {0.0, 0.1}
+
+
 def test_adamw_corrects_its_bias(model):
     """The first step of AdamW without weight decay is lr · sign(g) only if both moments are corrected."""
     optimizer = make_optimizer(model, Trainer(lr=0.1, weight_decay=0.0))

@@ -238,6 +238,7 @@ class Trainer:
     warmup: float = fraction(0.1)  # share of the steps
     weight_decay: float = at_least(0.01, 0)
     clip: float = at_least(1.0, 0)  # read by transform=clip; 0 = never
+    head_weight_decay: float | None = at_least(None, 0)  # of head and pooler; null = weight_decay
     layer_decay: float = ranged(1.0, lambda value: 0 < value <= 1, "a number in (0, 1]")
     beta1: float = fraction(0.9)
     beta2: float = fraction(0.999)

@@ -1,6 +1,7 @@
 """Ensembles from stored predictions, on five members whose votes can be counted by hand."""
 
 import dataclasses
+import statistics
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from dsgd.config.schema import Evaluation
 from dsgd.evaluation import Predictions, evaluate
 from dsgd.runs import RunFolder
 from experiments import table1_ensembles
-from experiments.bagging import ensemble_rows, votes
+from experiments.bagging import accuracy, ensemble_rows, votes
 from experiments.cells import columns_of
 from experiments.collect import gather
 from experiments.printed import Place, Printed
@@ -93,6 +94,17 @@ def test_all_ten_subsets_of_three_are_expected_exactly(runs, tmp_path):
     """
     record = table1_ensembles.draw("t", gather(runs, tmp_path)).records[0]
     assert (record["expected"], record["least"], record["most"]) == (pytest.approx(65), 50, 100)
+
+
+def test_the_printed_deviation_is_that_of_a_sample(runs, tmp_path):
+    """Of the six ensembles drawn: divided by 5, as every ± of the tables."""
+    pool = [Predictions.load(tmp_path / run.folder / "predictions.parquet") for run in runs[:5]]
+    accuracies = [accuracy(ensemble) for ensemble in votes(pool, 3, 6)]
+    deviation = statistics.stdev(accuracies)
+    assert deviation > 1.05 * statistics.pstdev(accuracies) > 0
+    assert f"{statistics.mean(accuracies):.2f} ± {deviation:.2f}" in to_markdown(
+        table1_ensembles.draw("t", gather(runs, tmp_path))
+    )
 
 
 def test_a_pool_too_small_is_a_dash(tmp_path):

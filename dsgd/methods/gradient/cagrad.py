@@ -24,7 +24,8 @@ class CAGrad:
         wrong, correct = objective.group_gradients(model, window)
         products = inner_products(wrong, correct)
         share = share_of_wrong(products, self.c)
-        factors = conflict_averse_factors(products, self.c, share)
+        resolution = torch.finfo(next(iter(wrong.values())).dtype).eps
+        factors = conflict_averse_factors(products, self.c, share, resolution)
         leave_combination(model, wrong, correct, factors, window.size)
         objective.add_penalty(model)
         return {
@@ -54,14 +55,18 @@ def share_of_wrong(products: InnerProducts, c: float) -> Tensor:
     return torch.where(s.abs() < 1, x, (s > 0).to(x.dtype))
 
 
-def conflict_averse_factors(products: InnerProducts, c: float, share: Tensor) -> tuple[Tensor, Tensor]:
+def conflict_averse_factors(
+    products: InnerProducts, c: float, share: Tensor, resolution: float = torch.finfo(torch.float32).eps
+) -> tuple[Tensor, Tensor]:
     """Factors of g_W and g_C in 2 (g_0 + c ‖g_0‖ g_x/‖g_x‖), 0-d tensors.
 
-    Where g_x vanishes it has no direction and the sum stays plain: an empty group, or gradients that cancel.
+    Where g_x vanishes it has no direction and the sum stays plain: an empty group, or gradients that cancel down to
+    the rounding of their entries, of relative size ``resolution``.
     """
     dot, wrong, correct = products
-    square = share**2 * wrong + (1 - share) ** 2 * correct + 2 * share * (1 - share) * dot
-    rounding = 4 * torch.finfo(dot.dtype).eps * torch.maximum(wrong, correct)  # below, rounding would decide
+    of_wrong, of_correct, mixed = share**2 * wrong, (1 - share) ** 2 * correct, share * (1 - share) * dot
+    square = of_wrong + of_correct + 2 * mixed
+    rounding = max((4 * resolution) ** 2, 4 * torch.finfo(dot.dtype).eps) * (of_wrong + of_correct + 2 * mixed.abs())
     vanishes = square <= rounding
     pull = torch.where(vanishes, 0.0, 2 * c * _mean_norm(products) / square.masked_fill(vanishes, 1.0).sqrt())
     return 1 + pull * share, 1 + pull * (1 - share)

@@ -7,12 +7,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from dsgd.products import inner_product
+
 #: Parameter name to the gradient of a group's summed loss, as ``Objective.group_gradients`` gives it.
 Group = dict[str, Tensor]
 
 
 class InnerProducts(NamedTuple):
-    """Of the groups' gradients, each flattened into one vector over all parameters; 0-d tensors on their device."""
+    """Of the groups' gradients, each flattened into one vector over all parameters; 0-d float64 on their device."""
 
     dot: Tensor
     wrong_square: Tensor
@@ -24,9 +26,9 @@ class InnerProducts(NamedTuple):
         return self.dot / (self.wrong_square.sqrt() * self.correct_square.sqrt())
 
 
-def inner_products(wrong: Group, correct: Group) -> InnerProducts:
-    """All three of two groups over the same parameters."""
-    return InnerProducts(_inner(wrong, correct), _inner(wrong, wrong), _inner(correct, correct))
+def inner_products(wrong: Group, correct: Group, exact: bool = True) -> InnerProducts:
+    """All three of two groups over the same parameters; ``exact`` as of ``dsgd.products.inner_product``."""
+    return InnerProducts(*(_inner(*pair, exact) for pair in ((wrong, correct), (wrong, wrong), (correct, correct))))
 
 
 def leave_combination(
@@ -36,9 +38,9 @@ def leave_combination(
 
     Parameters are met in order rather than by name, because a wrapper for several processes renames them.
     """
-    a, b = (factor / size for factor in factors)
     training = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter, of_wrong, of_correct in zip(training, wrong.values(), correct.values(), strict=True):
+        a, b = ((factor / size).to(of_wrong.dtype) for factor in factors)
         combined = _entries(of_wrong).mul_(a).addcmul_(_entries(of_correct), b)
         if of_wrong.is_sparse:  # the values are its own, so it holds the combination now
             parameter.grad = of_wrong.to_dense()
@@ -46,9 +48,8 @@ def leave_combination(
             parameter.grad = combined
 
 
-def _inner(one: Group, other: Group) -> Tensor:
-    pairs = [(_entries(one[name]).flatten(), _entries(other[name]).flatten()) for name in one]
-    return torch.stack([torch.dot(*pair) for pair in pairs]).sum()
+def _inner(one: Group, other: Group, exact: bool) -> Tensor:
+    return torch.stack([inner_product(_entries(one[name]), _entries(other[name]), exact) for name in one]).sum()
 
 
 def _entries(gradient: Tensor) -> Tensor:

@@ -10,8 +10,8 @@ from dsgd.models import Classifier
 class ReinitTop:
     """Draw the last blocks anew as before pretraining, and the pooler above them where there is one.
 
-    Source: Zhang et al. 2021, arXiv:2006.05987, who also let learning rates fall with depth: that is
-    ``trainer.layer_decay``, which the preset sets.
+    Source: Zhang et al. 2021, arXiv:2006.05987, who also let learning rates fall with depth and whose code exempts
+    head and pooler from weight decay: ``trainer.layer_decay`` and ``trainer.head_weight_decay``, which the preset sets.
     """
 
     def __init__(self, blocks: int) -> None:

@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import pytest
 import torch
 from objectives import Penalty, flat, gradients_by, objective_of, plain_gradients
@@ -106,6 +107,42 @@ def test_the_share_does_not_depend_on_the_unit(scale):
     scaled, other = direction(scale * wrong, scale * correct, 0.4)
     assert share == pytest.approx(other, rel=1e-4)
     assert torch.allclose(scaled / scale, found, rtol=1e-4)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1e-2, 6e-4, 1e-5, 1e-7])
+@pytest.mark.parametrize("cosine", [0.6, 0.0, -0.9, -0.9999])
+def test_float32_gradients_give_the_exact_direction_whatever_their_ratio(ratio, cosine):
+    """A small group is the worse-off one, so its factor is large; against many digits of the same formula."""
+    generator = torch.Generator().manual_seed(1)
+    correct, aside = torch.randn(2, 4000, generator=generator)
+    aside = aside - correct * (aside @ correct) / (correct @ correct)
+    aside = aside * correct.norm() / aside.norm()
+    wrong = ratio * (cosine * correct + math.sqrt(1 - cosine**2) * aside)
+    products = inner_products({"w": wrong}, {"w": correct})
+    share = share_of_wrong(products, 0.5)
+    a, b = conflict_averse_factors(products, 0.5, share)
+    dot, ww, cc = (mpmath.fsum(x * y for x, y in zip(*pair, strict=True)) for pair in (
+        (wrong.tolist(), correct.tolist()), (wrong.tolist(), wrong.tolist()), (correct.tolist(), correct.tolist())
+    ))  # fmt: skip
+    g_0 = mpmath.sqrt(ww + cc + 2 * dot) / 2
+
+    def slope(x):
+        mixed = mpmath.sqrt(x**2 * ww + (1 - x) ** 2 * cc + 2 * x * (1 - x) * dot)
+        along = (x * ww - (1 - x) * cc + (1 - 2 * x) * dot) / mixed
+        return (ww - cc) / 2 + 0.5 * g_0 * along
+
+    x = mpmath.mpf(1) if slope(1) <= 0 else mpmath.findroot(slope, (0, 1), solver="anderson", tol=1e-30)
+    pull = 2 * 0.5 * g_0 / mpmath.sqrt(x**2 * ww + (1 - x) ** 2 * cc + 2 * x * (1 - x) * dot)
+    assert a.item() == pytest.approx(float(1 + pull * x), rel=1e-5)
+    assert b.item() == pytest.approx(float(1 + pull * (1 - x)), rel=1e-5)
+
+
+def test_gradients_that_cancel_down_to_their_rounding_stay_plain():
+    """-0.3 times another, rounded to float32, and c > 1: what is left of g_x is that rounding, and no direction."""
+    wrong = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    products = inner_products({"w": wrong}, {"w": -0.3 * wrong})
+    factors = conflict_averse_factors(products, 1.5, share_of_wrong(products, 1.5))
+    assert [factor.item() for factor in factors] == [1.0, 1.0]
 
 
 def test_c_zero_is_full_fine_tuning():

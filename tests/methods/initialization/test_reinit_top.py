@@ -86,6 +86,9 @@ def test_more_blocks_than_there_are_is_an_error():
         reinit(tiny_classifier(layers=LAYERS), 4)
 
 
-def test_the_preset_also_lets_learning_rates_fall_with_depth(train, run_of):
-    assert run_of("method=reinit").config.trainer.layer_decay == 0.95
+def test_the_preset_also_lets_learning_rates_fall_with_depth_and_spares_the_head(train, run_of):
+    """As the source's code: no weight decay on head and pooler, whatever the others have."""
+    trainer = run_of("method=reinit", "trainer.weight_decay=0.1").config.trainer
+    assert (trainer.layer_decay, trainer.weight_decay, trainer.head_weight_decay) == (0.95, 0.1, 0.0)
+    assert run_of("method=fft").config.trainer.head_weight_decay is None
     train("method=reinit")
