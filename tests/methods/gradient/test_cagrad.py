@@ -110,7 +110,7 @@ def test_the_share_does_not_depend_on_the_unit(scale):
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1e-2, 6e-4, 1e-5, 1e-7])
-@pytest.mark.parametrize("cosine", [0.6, 0.0, -0.9, -0.9999])
+@pytest.mark.parametrize("cosine", [0.6, 0.0, -0.9, -0.9999, -0.9999999])
 def test_float32_gradients_give_the_exact_direction_whatever_their_ratio(ratio, cosine):
     """A small group is the worse-off one, so its factor is large; against many digits of the same formula."""
     generator = torch.Generator().manual_seed(1)
