@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 from dsgd import console, sharing, sweep
 from dsgd.config import catalogue
 from dsgd.config.command import Command, read_command
-from dsgd.config.compose import Run, is_multirun, jobs, launches_here
+from dsgd.config.compose import Run, jobs, launches_here
 from dsgd.config.messages import ConfigErrors
 from dsgd.execution import Outcome, execute, worker_count
 from dsgd.outcomes import tell, told
@@ -47,7 +47,8 @@ def main() -> int:
             launch()
             return 0
         with endable():
-            return train_all(command) if is_multirun(command) else train_one(jobs(command)[0])
+            asked = sweep.asked_by(command)
+            return train_all(command, asked.runs, asked.left) if asked.sweeps else train_one(asked.runs[0])
     except ConfigErrors as errors:
         print(errors, file=sys.stderr)
         return 2
@@ -63,9 +64,8 @@ def train_one(run: Run) -> int:
     return console.single(run, outcome)
 
 
-def train_all(command: Command) -> int:
-    """Train a sweep's runs as far as they are not finished; returns the exit code."""
-    runs, left = sweep.jobs_of(command)
+def train_all(command: Command, runs: Sequence[Run], left: Sequence[Run]) -> int:
+    """Train what is ``left`` of a sweep's runs and tell what became of all; returns the exit code."""
     remaining = {run.id for run in left}
     outcomes = {run.id: Outcome("skipped") for run in runs if run.id not in remaining}
     for run in runs:

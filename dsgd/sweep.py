@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
@@ -17,7 +17,7 @@ from hydra.experimental.callback import Callback
 from dsgd import sharing
 from dsgd.config import tree
 from dsgd.config.command import Command
-from dsgd.config.compose import SEED_KEYS, Run, distinct, jobs
+from dsgd.config.compose import SEED_KEYS, Run, distinct, is_multirun, jobs
 from dsgd.config.overrides import parse
 from dsgd.config.remembered import recall, remember
 from dsgd.execution import is_done
@@ -32,18 +32,28 @@ class Plan:
     supervisor: int = 0  # process that started the launcher
 
 
-def jobs_of(command: Command) -> tuple[list[Run], list[Run]]:
-    """The distinct runs of a sweep, and those of them that are left to train.
+class Asked(NamedTuple):
+    """What a command asks for."""
+
+    sweeps: bool
+    runs: list[Run]  # each once
+    left: list[Run]  # of a sweep, those that are still to be trained
+
+
+def asked_by(command: Command) -> Asked:
+    """Compose what ``command`` asks for, unless it is a sweep whose runs are known and all finished.
 
     Raises:
         ConfigErrors: with every problem found.
     """
     known = recall(command)
     if known is not None and not unfinished(known):
-        return known, []
+        return Asked(True, known, [])
     runs = distinct(jobs(command))
+    if not is_multirun(command):
+        return Asked(False, runs, runs)
     remember(command, runs)
-    return runs, sharing.resolve(unfinished(runs))
+    return Asked(True, runs, sharing.resolve(unfinished(runs)))
 
 
 def unfinished(runs: Sequence[Run]) -> list[Run]:

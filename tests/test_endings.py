@@ -101,7 +101,7 @@ def test_a_sweep_that_is_killed_again_and_again_gives_what_an_undisturbed_one_gi
         if attempt % 3:  # else it is killed while it starts
             wait_until(lambda running=process: running.poll() is not None or trainers_of(results), 120)
         try:
-            output, _ = process.communicate(timeout=draw.uniform(0.2, 6) + attempt / 4)
+            output, _ = process.communicate(timeout=draw.uniform(0.2, 6) + attempt**2 / 4)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, number) if number == signal.SIGKILL else process.send_signal(number)
             output, _ = process.communicate(timeout=60)
@@ -139,10 +139,12 @@ def test_a_suspended_run_keeps_its_lock_and_never_writes_beside_another(tmp_path
     os.kill(child, signal.SIGSTOP)
     first.kill()
     first.wait(timeout=60)  # its output stays open as long as the child lives
-    second = start(results, *ONE)
-    output, _ = second.communicate(timeout=120)
+    try:
+        second = start(results, *ONE)
+        output, _ = second.communicate(timeout=120)
+    finally:
+        os.kill(child, signal.SIGCONT)
     assert "running elsewhere" in output
-    os.kill(child, signal.SIGCONT)
     wait_until(lambda: is_gone(first.pid), 20)
     third = start(results, *ONE)
     output, _ = third.communicate(timeout=300)
