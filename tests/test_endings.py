@@ -92,7 +92,9 @@ def undisturbed(request, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda each: each.name
+)
 def test_a_sweep_that_is_killed_again_and_again_gives_what_an_undisturbed_one_gives(undisturbed, tmp_path, number):
     arguments, expected, files = undisturbed
     results, draw, codes = tmp_path / "results", random.Random(number), []
