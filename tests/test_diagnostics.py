@@ -141,6 +141,15 @@ def test_the_cosine_of_an_empty_group_is_nan_and_not_zero(empty):
     assert layer_measures(*groups, 1.0)[-1].isnan()
 
 
+def test_nothing_is_captured_before_a_window_with_both_groups_has_shown_that_it_is_exact(train, monkeypatch):
+    """Windows of one example never have both."""
+    monkeypatch.setattr("dsgd.diagnostics.GroupCapture", None)
+    folder = train("diagnostics=gradients", "trainer.batch_size=1", "method=fft").path
+    table = pd.read_parquet(folder / "diagnostics.parquet")
+    assert (table["wrong"] + table["correct"] == 1).all()
+    assert table["step"].nunique() > 1
+
+
 @pytest.mark.parametrize("units", [(1.0, 1.0), (0.05, 0.1)])
 @pytest.mark.parametrize("gamma", [1.0, 0.5])
 def test_norms_of_groups_that_cancel_keep_their_digits(gamma, units):

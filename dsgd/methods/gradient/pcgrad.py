@@ -23,7 +23,7 @@ class PCGrad:
     def __call__(self, model: nn.Module, window: Window, objective: Objective) -> Statistics:
         """Leave the window's projected mean gradient in ``parameter.grad``."""
         wrong, correct = objective.group_gradients(model, window)
-        products = inner_products(wrong, correct, exact=False)  # nothing cancels in the factors
+        products = inner_products(wrong, correct)
         factors = projection_factors(products, self.exponent)
         leave_combination(model, wrong, correct, factors, window.size)
         objective.add_penalty(model)

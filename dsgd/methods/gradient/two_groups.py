@@ -26,9 +26,9 @@ class InnerProducts(NamedTuple):
         return self.dot / (self.wrong_square.sqrt() * self.correct_square.sqrt())
 
 
-def inner_products(wrong: Group, correct: Group, exact: bool = True) -> InnerProducts:
-    """All three of two groups over the same parameters; ``exact`` as of ``dsgd.products.inner_product``."""
-    return InnerProducts(*(_inner(*pair, exact) for pair in ((wrong, correct), (wrong, wrong), (correct, correct))))
+def inner_products(wrong: Group, correct: Group) -> InnerProducts:
+    """All three of two groups over the same parameters."""
+    return InnerProducts(_inner(wrong, correct), _inner(wrong, wrong), _inner(correct, correct))
 
 
 def leave_combination(
@@ -48,8 +48,8 @@ def leave_combination(
             parameter.grad = combined
 
 
-def _inner(one: Group, other: Group, exact: bool) -> Tensor:
-    return torch.stack([inner_product(_entries(one[name]), _entries(other[name]), exact) for name in one]).sum()
+def _inner(one: Group, other: Group) -> Tensor:
+    return torch.stack([inner_product(_entries(one[name]), _entries(other[name])) for name in one]).sum()
 
 
 def _entries(gradient: Tensor) -> Tensor:
