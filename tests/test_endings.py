@@ -50,7 +50,7 @@ def trainers_of(results):
 
 def trainer_of(results):
     """The process that trains a run, as soon as there is one."""
-    wait_until(lambda: trainers_of(results), 120)
+    wait_until(lambda: trainers_of(results), 600)
     return trainers_of(results)[0]
 
 
@@ -92,20 +92,22 @@ def undisturbed(request, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda each: each.name
+)
 def test_a_sweep_that_is_killed_again_and_again_gives_what_an_undisturbed_one_gives(undisturbed, tmp_path, number):
     arguments, expected, files = undisturbed
     results, draw, codes = tmp_path / "results", random.Random(number), []
     for attempt in range(40):
         process = start(results, *arguments)
         if attempt % 3:  # else it is killed while it starts
-            wait_until(lambda running=process: running.poll() is not None or trainers_of(results), 120)
+            wait_until(lambda running=process: running.poll() is not None or trainers_of(results), 600)
         try:
             output, _ = process.communicate(timeout=draw.uniform(0.2, 6) + attempt**2 / 4)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, number) if number == signal.SIGKILL else process.send_signal(number)
-            output, _ = process.communicate(timeout=60)
-        wait_until(lambda group=process.pid: is_gone(group), 20)
+            output, _ = process.communicate(timeout=600)
+        wait_until(lambda group=process.pid: is_gone(group), 60)
         codes.append(process.returncode)
         if process.returncode == 0:
             break
@@ -126,7 +128,7 @@ def test_everything_ends_with_a_killed_parent(tmp_path, launcher):
     trainer_of(results)
     process.kill()
     process.communicate(timeout=60)
-    wait_until(lambda: is_gone(process.pid), 20)
+    wait_until(lambda: is_gone(process.pid), 60)
     assert {folder.state for folder in scan(results)} == {"failed"}
 
 
@@ -141,13 +143,13 @@ def test_a_suspended_run_keeps_its_lock_and_never_writes_beside_another(tmp_path
     first.wait(timeout=60)  # its output stays open as long as the child lives
     try:
         second = start(results, *ONE)
-        output, _ = second.communicate(timeout=120)
+        output, _ = second.communicate(timeout=600)
     finally:
         os.kill(child, signal.SIGCONT)
     assert "running elsewhere" in output
-    wait_until(lambda: is_gone(first.pid), 20)
+    wait_until(lambda: is_gone(first.pid), 60)
     third = start(results, *ONE)
-    output, _ = third.communicate(timeout=300)
+    output, _ = third.communicate(timeout=600)
     assert third.returncode == 0, output
     (folder,) = scan(results)
     assert [line["step"] for line in folder.history if "train/loss" in line] == list(range(1, 301))
@@ -160,9 +162,9 @@ def test_one_run_trains_alone_although_the_locks_were_removed(tmp_path):
     trainer_of(results)
     subprocess.run(["rm", "-r", str(results / "runs" / ".locks")], check=True)
     second = start(results, *ONE)
-    outputs = [process.communicate(timeout=300)[0] for process in (first, second)]
+    outputs = [process.communicate(timeout=600)[0] for process in (first, second)]
     third = start(results, *ONE)
-    output, _ = third.communicate(timeout=300)
+    output, _ = third.communicate(timeout=600)
     assert third.returncode == 0, [*outputs, output]
     (folder,) = scan(results)
     assert [line["step"] for line in folder.history if "train/loss" in line] == list(range(1, 301))
@@ -180,7 +182,7 @@ def limited():
 def test_a_resume_point_that_does_not_fit_leaves_its_reason_and_nothing_else(tmp_path):
     results = tmp_path / "results"
     process = start(results, *sweep(method="fft", seed="1"), preexec_fn=limited)
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 1
     (folder,) = scan(results)
     assert "File too large" in folder.reason
@@ -196,7 +198,7 @@ def test_a_long_temporary_folder_is_no_failure(tmp_path, monkeypatch):
     long.mkdir()
     monkeypatch.setenv("TMPDIR", str(long))
     process = start(tmp_path / "results", *sweep(method="fft", seed="1"))
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
 
 

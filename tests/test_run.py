@@ -49,7 +49,7 @@ def test_a_sweep_trains_skips_and_shows_the_same_table(command, tmp_path):
 
     started = time.perf_counter()
     again = command(*sweep)
-    assert time.perf_counter() - started < 10
+    assert time.perf_counter() - started < 30
     assert sum(line.startswith("skipped") for line in again.stdout.splitlines()) == 4
     assert table(again.stdout) == rows
     assert {path.name for path in tmp_path.iterdir()} == {"runs"}
@@ -84,7 +84,7 @@ def test_a_skip_imports_no_torch(run_of, tmp_path):
 def test_a_wrong_command_line_is_told_at_once(command, tmp_path, arguments, words):
     started = time.perf_counter()
     done = command(*arguments)
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 20
     assert done.returncode == 2
     for word in words:
         assert word in done.stderr
