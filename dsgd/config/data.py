@@ -76,6 +76,7 @@ def column_names(path: Path, quotes: bool | None = None) -> list[str]:
     try:
         if path.stat().st_size == 0:
             raise DataFileError("the file is empty")
+        _refuse_another_format(path)
         return FORMATS[path.suffix.lower()](path, quotes)
     except DataFileError:
         raise
@@ -89,6 +90,24 @@ def column_names(path: Path, quotes: bool | None = None) -> list[str]:
         raise DataFileError(f"is no {path.suffix[1:]}: {error}") from error
 
 
+#: How files of other formats begin, and what to do with them.
+BEGINNINGS = {
+    b"PAR1": (".parquet", "is a Parquet file; rename it so that it ends in .parquet"),
+    b"PK\x03\x04": ("", "is a zip archive or an Excel workbook; save its table as CSV in UTF-8"),
+    b"\x1f\x8b": ("", "is compressed by gzip; gunzip it"),
+    b"\xd0\xcf\x11\xe0": ("", "is an old Excel workbook; save its table as CSV in UTF-8"),
+}
+
+
+def _refuse_another_format(path: Path) -> None:
+    """Name a file by its first bytes where its name says something else."""
+    with path.open("rb") as stream:
+        first = stream.read(4)
+    for beginning, (ending, reason) in BEGINNINGS.items():
+        if first.startswith(beginning) and path.suffix.lower() != ending:
+            raise DataFileError(reason)
+
+
 def place_of(column: str, names: list[str]) -> int:
     """Where ``column`` stands among ``names``, whose other names may repeat.
 
@@ -97,12 +116,17 @@ def place_of(column: str, names: list[str]) -> int:
     """
     places = [place for place, name in enumerate(names) if nfc(name) == nfc(column)]
     if not places:
-        shown = ", ".join(name or "(no name)" for name in names[:MOST_NAMED])
+        shown = ", ".join(_shown(name) for name in names[:MOST_NAMED])
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         raise DataFileError(f"no column {column}; the columns are {shown}{more}")
     if len(places) > 1:
         raise DataFileError(f"several columns are called {column}: {', '.join(str(place + 1) for place in places)}")
     return places[0]
+
+
+def _shown(name: str) -> str:
+    """A column's name; in quotes where blanks stand around it, which could not be seen."""
+    return repr(name) if name != name.strip() else name or "(no name)"
 
 
 def dialect(separator: str, quotes: bool | None) -> dict[str, Any]:

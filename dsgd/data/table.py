@@ -352,7 +352,9 @@ def _text(path: Path) -> str:
         raise DataFileError(not_utf_8(error)) from error
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise DataFileError(f"line {line} holds a NUL character; `iconv -f utf-16 -t utf-8` converts a UTF-16 file")
+        raise DataFileError(
+            f"line {line} holds a NUL character, which no text has; remove it, or save the file as UTF-8"
+        )
     return text
 
 

@@ -1,5 +1,7 @@
 """A file of one's own in the configuration: what is seen before loading, and what makes two command lines one run."""
 
+import re
+
 import pytest
 
 from dsgd.config.command import read_command
@@ -181,3 +183,18 @@ def test_what_is_trained_on_is_not_evaluated_on(reviews):
     assert "task.evaluation_path" in problem(*arguments, f"task.evaluation_path={reviews}")
     with pytest.raises(ConfigErrors, match=r"task\.evaluation_split = train"):
         run("task=rte", "task.evaluation_split=train")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", b"PAR1\xa4", "is a Parquet file; rename it"),
+        ("a.csv", b"PK\x03\x04text,label", "Excel workbook; save its table as CSV"),
+        ("a.jsonl", b"\x1f\x8b\x08", "gunzip it"),
+        ("a.csv", b"text , label\na,b\n", "the columns are 'text ', ' label'"),
+    ],
+)
+def test_a_file_of_another_format_or_with_blanks_in_its_head_is_named(tmp_path, name, content, words):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigErrors, match=re.escape(words)):
+        run("task=csv", f"task.path={tmp_path / name}", "task.text=[text]", "task.label=label")
