@@ -266,8 +266,8 @@ def test_a_damaged_file_means_a_failed_run_that_is_trained_again(train, run_of, 
 
 def test_a_folder_that_cannot_be_written_is_one_failed_run(run_of, tmp_path, capsys):
     """The reason is told although it can be kept nowhere, and no file is named that is not there."""
-    (tmp_path / "file").write_text("")
     run = run_of(f"results_dir={tmp_path}/file")
+    (tmp_path / "file").write_text("")  # after planning, which would tell it
     outcome = execute(run)
     assert outcome == "failed"
     assert "Not a directory" in outcome.reason

@@ -196,6 +196,7 @@ def test_a_failing_init_warns_once(tmp_path, monkeypatch, caplog):
 
 def test_a_missing_package_warns_once(tmp_path, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "wandb", None)
+    monkeypatch.delitem(sys.modules, "dsgd.wandb_import", raising=False)
     use_all(tracker(tmp_path))
     (message,) = warnings_in(caplog)
     assert "wandb" in message
