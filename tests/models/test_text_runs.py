@@ -70,18 +70,18 @@ def test_parts_of_methods_train_it(train, copa, name, method):
 
 def test_a_local_folder_trains_on_a_task_of_one_text(train):
     folder = train(*local(checkpoint("llama")))
-    assert folder.metrics["model"] == "local"
+    assert folder.metrics["model"].startswith("llama-"), "the folder's name and digits of its content"
     assert np.isfinite(losses(folder)).all()
 
 
 def test_two_folders_are_two_runs():
-    """By id, by cell and by label."""
+    """By id, by cell and by the model's name in tables."""
     one, other = (
         expand(read_command(["model=local", f"model.path={checkpoint(name)}"]))[0] for name in ("llama", "qwen3")
     )
     assert one.id != other.id
     assert one.cell_id != other.cell_id
-    assert one.label != other.label
+    assert one.config.model.shown != other.config.model.shown
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from dsgd.config.checkpoints import require_loadable, text_model_problem
 from dsgd.config.contents import model_fingerprint
-from dsgd.config.files import FilesError
+from dsgd.config.files import FilesError, local_path
 from dsgd.config.messages import describe
 from dsgd.config.parts import LNSR, Full, LNSRReading, ReinitTop
 from dsgd.config.schema import Config, Modality
@@ -28,7 +28,7 @@ def _model_has_a_place(config: Config) -> list[str]:
         model_fingerprint(config)
         misfit = text_model_problem(model.path, config.task.max_length) if model.modality is Modality.text else None
     except FilesError as error:
-        return [describe("model.path", model.path, str(error))]
+        return [describe("model.path", model.path, str(error).removeprefix(f"{local_path(model.path)}: "))]
     if misfit is None:
         return []
     key, reason = misfit
