@@ -13,7 +13,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
-from dsgd.config.schema import Evaluation
 from dsgd.evaluation import Status
 from dsgd.files import DamagedError, digest_of, digest_of_json
 
@@ -119,6 +118,8 @@ def _each(rule: Rule) -> Rule:
 
 
 def _is_thresholds(value: Any) -> bool:
+    from dsgd.config.schema import Evaluation  # imports Hydra, which readers of predictions do without
+
     known = {field.name for field in fields(Evaluation)}
     return isinstance(value, dict) and set(value) <= known and all(map(is_number, value.values()))
 

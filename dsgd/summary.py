@@ -10,13 +10,15 @@ import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dsgd.config.schema import Evaluation
 from dsgd.evaluation import NonFinitePredictions, Predictions, evaluate
 from dsgd.files import DamagedError
 from dsgd.rows import Row
 from dsgd.runs import Condition, RunFolder
+
+if TYPE_CHECKING:
+    from dsgd.config.schema import Evaluation
 
 
 def metrics_under(thresholds: Evaluation, folder: RunFolder, found: Condition | None = None) -> Row:
@@ -66,6 +68,8 @@ def _corrections(row: Row, predictions: Predictions) -> Row:
         right = float((predictions.predictions == predictions.labels).mean())
         if abs(right - row["accuracy"]) < 1e-6:
             return {}
+    from dsgd.config.schema import Evaluation  # imports Hydra, which readers of predictions do without
+
     thresholds = Evaluation(**row.get("thresholds", {}))
     found = evaluate(predictions, thresholds, "median_margin" in row)
     return {key: value for key, value in found.items() if key in row}

@@ -102,7 +102,7 @@ def test_adapters_are_refused_for_images(model):
 def test_a_folder_of_images_must_be_there(tmp_path):
     for path, words in (
         ("null", "give a folder"),
-        (tmp_path / "none", "no such folder"),
+        (tmp_path / "none", "none: is no folder; give a folder with train/<class>/<image>"),
         (tmp_path, "no folder train"),
     ):
         with pytest.raises(ConfigErrors, match=words):

@@ -136,7 +136,7 @@ def _an_image_folder_is_there(config: Config) -> list[str]:
         image_folder(local_path(task.path))
         task_fingerprint(config)
     except FilesError as error:
-        return [describe("task.path", task.path, str(error))]
+        return [describe("task.path", task.path, str(error).removeprefix(str(local_path(task.path))).lstrip(": "))]
     return []
 
 
