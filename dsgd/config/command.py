@@ -17,6 +17,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
+from dsgd.config.files import local_path
+
 #: Keys whose value is a path: taken as it is written, and ``~`` is the home folder.
 PATH_KEYS = ("results_dir", "model.path", "task.path", "task.evaluation_path", "data.root")
 
@@ -60,11 +62,11 @@ def literal_path(text: str, multirun: bool = False) -> str:
     parsed = parse_one(text)
     if parsed is not None and isinstance(value := parsed.value(), str | QuotedString):
         plain = value.text if isinstance(value, QuotedString) else value
-        return f"{key}={quoted(_expanded(plain))}" if plain.startswith("~") else text
+        return f"{key}={quoted(str(local_path(plain)))}" if plain.startswith("~") else text
     if parsed is not None and not _exists(raw):  # a sweep, null, a number
         return text
     paths = raw.split(",") if multirun and not _exists(raw) else [raw]
-    return f"{key}={','.join(quoted(_expanded(path)) for path in paths)}"
+    return f"{key}={','.join(quoted(str(local_path(path))) for path in paths)}"
 
 
 def parse_one(text: str) -> Override | None:
@@ -104,15 +106,8 @@ def _refuse(reason: str) -> NoReturn:
     raise SystemExit(2)
 
 
-def _expanded(path: str) -> str:
-    try:
-        return str(Path(path).expanduser())
-    except RuntimeError:  # no such user
-        return path
-
-
 def _exists(path: str) -> bool:
     try:
-        return Path(_expanded(path)).exists()
+        return local_path(path).exists()
     except (OSError, ValueError):  # too long, or a null character
         return False
